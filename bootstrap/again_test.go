@@ -2,8 +2,6 @@ package bootstrap
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -14,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
+	"github.com/tagmatch/tagmatch/bootstrap/internal/rendezvous"
 	"github.com/tagmatch/tagmatch/bootstrap/internal/tcpstore/tcpstoretest"
 )
 
@@ -28,8 +28,8 @@ func workerEnv(addr string, rank, size int) vars {
 // together has the workers of a store at addr join, rank 0 once the other waits for it, and end.
 func together(t *testing.T, s *tcpstoretest.Server, addr string) {
 	t.Helper()
-	ctx := timeout(t)
-	each(t, 2, func(r int) error {
+	ctx := ranktest.Timeout(t)
+	ranktest.Each(t, 2, func(r int) error {
 		if r == 0 {
 			if err := s.AwaitReader(ctx); err != nil {
 				return err
@@ -95,18 +95,18 @@ func TestSlowStore(t *testing.T) {
 // TestSecondJobAtTheAddress: a rank that begins the next job of a script while rank 0 still ends
 // the last one waits for rank 0.
 func TestSecondJobAtTheAddress(t *testing.T) {
-	port, ctx := freePort(t), timeout(t)
-	early, tooEarly := once()
-	each(t, 3, func(r int) error {
+	port, ctx := freePort(t), ranktest.Timeout(t)
+	early, tooEarly := ranktest.Once()
+	ranktest.Each(t, 3, func(r int) error {
 		for job := range 2 {
 			opt := options(envOf(r, 3, port).with(EnvSecret, hexSecret))
 			opt.Linger = 20 * time.Second // rank 0 waits for rank 2, and that until rank 1 is too early
 			if r == 1 && job == 1 {
-				opt.on("rendezvous: trying again", tooEarly)
+				opt.Logger = ranktest.On("rendezvous: trying again", tooEarly)
 			}
 			b, err := Detect(ctx, opt)
 			if err == nil && r == 2 {
-				err = within(ctx, early)
+				err = ranktest.Within(ctx, early)
 			}
 			if err == nil {
 				err = b.Close()
@@ -122,9 +122,9 @@ func TestSecondJobAtTheAddress(t *testing.T) {
 // TestFailureIsTold: the others hear why rank 0 does not serve, also those that look later.
 func TestFailureIsTold(t *testing.T) {
 	dir := t.TempDir() + "/s"
-	ctx, told := context.WithCancel(timeout(t))
+	ctx, told := context.WithCancel(ranktest.Timeout(t))
 	defer told()
-	errs := outcomes(2, func(r int) error {
+	errs := ranktest.Outcomes(2, func(r int) error {
 		opt := options(vars{EnvRank: strconv.Itoa(r), EnvWorldSize: "2", EnvStore: dir, EnvJobID: "j", EnvListen: "192.0.2.1"}) // no host's
 		opt.toldFor = time.Minute
 		if r == 1 {
@@ -146,63 +146,6 @@ func TestFailureIsTold(t *testing.T) {
 	require.Equal(t, time.Second, opt.toldFor)
 }
 
-// TestFenceOutlivesRankZero: a fence that rank 0 has left ends everywhere, although rank 0 has
-// ended while its answer was on its way down the tree.
-func TestFenceOutlivesRankZero(t *testing.T) {
-	const n = 7
-	for range 5 {
-		env := jobEnv(t, n)
-		list := make([]Bootstrap, n)
-		each(t, n, func(r int) (err error) {
-			opt := options(env(r).with(EnvSecret, hexSecret))
-			opt.fanOut = 2
-			list[r], err = Detect(timeout(t), opt)
-			return err
-		})
-		hubOf(list[0]).flushFor = time.Minute
-		each(t, n, func(r int) error {
-			if err := list[r].Put(context.Background(), "k", make([]byte, MaxValue)); err != nil {
-				return err
-			}
-			err := list[r].Fence(timeout(t))
-			if r == 0 && err == nil {
-				endProcess(list[0])
-			}
-			return err
-		})
-		closeAll(t, list)
-	}
-}
-
-// TestFenceEndsWithRankZero: a fence in which rank 0 has never been fails everywhere when that
-// ends: who waits for the answer by the tree hears from there that none will come.
-func TestFenceEndsWithRankZero(t *testing.T) {
-	list := treeJob(t, 7, nil)
-	exchangeRounds(t, list, 0, 1) // the tree is connected
-	each(t, 7, func(r int) error {
-		if r == 0 {
-			err := awaitArrival(hubOf(list[0]), 6)
-			endProcess(list[0])
-			return err
-		}
-		var lost *RankError
-		if err := list[r].Fence(timeout(t)); !errors.As(err, &lost) || lost.Rank != 0 {
-			return fmt.Errorf("fence without rank 0: %v", err)
-		}
-		return nil
-	})
-}
-
-// endProcess ends the connections of rank 0 as the end of its process would.
-func endProcess(b Bootstrap) {
-	s := b.(*endpoint).up.(*rootLink).store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		_ = c.(*net.TCPConn).CloseWrite()
-	}
-}
-
 // TestListenAt: where a name is loopback at rank 0's host alone, as Debian has it, other hosts must
 // reach rank 0 nevertheless.
 func TestListenAt(t *testing.T) {
@@ -220,13 +163,13 @@ func TestListenAt(t *testing.T) {
 		{host: "node1", ip: debian, local: 1, wantError: "no job secret, but only 1 of 2 ranks are on this host"},
 		{host: "node1", ip: debian, local: -1, want: "127.0.1.1"},
 		{host: "127.0.1.1", ip: debian, local: 1, secret: true, want: "127.0.1.1"},
-		{host: "localhost", ip: loopback, local: -1, secret: true, want: "127.0.0.1"},
+		{host: "localhost", ip: rendezvous.Loopback, local: -1, secret: true, want: "127.0.0.1"},
 		{host: "node1", ip: outside, local: -1, want: "127.0.0.1"},
 		{host: "node1", ip: outside, local: 2, secret: true, want: ""},
 	} {
-		p := &envPlan{job: jobVars{host: tt.host, size: 2, localSize: tt.local}}
+		p := &envPlan{job: jobVars{host: tt.host, Job: rendezvous.Job{Size: 2, LocalSize: tt.local}}}
 		if tt.secret {
-			p.secret = madeSecret("")
+			p.secret = rendezvous.NewSecret("")
 		}
 		got, err := p.listenAt([]netip.Addr{tt.ip})
 		if tt.wantError != "" {

@@ -3,14 +3,11 @@ package bootstrap
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"net/netip"
 	"os"
 	"time"
 
-	"github.com/tagmatch/tagmatch/internal/secure"
+	"github.com/tagmatch/tagmatch/bootstrap/internal/rendezvous"
 )
 
 // Bootstrap connects the ranks of a job before they can send messages.
@@ -55,47 +52,48 @@ type Bootstrap interface {
 	Close() error
 }
 
-// Info is further constant facts about the job.
-type Info struct {
-	// LocalRank is this rank's number among the LocalSize ranks of this host. Where the launcher
-	// does not tell, LocalRank is -1, or both are 0.
-	LocalRank, LocalSize int
-	// LocalIP is the address at which the other ranks reach this host: the local end of the
-	// connection to rank 0, or loopback when all ranks are on one host. The zero Addr stands for
-	// loopback.
-	LocalIP      netip.Addr
-	Launcher     string // one of Launchers
-	JobID        string // equal on all ranks, unique for each run of a job; empty: not known
-	Secret       []byte // of the job: SecretSize bytes that the caller must not change, or nil
-	SecretOrigin string // where Secret comes from, for people
-	// SecretExposed: others than the ranks may have read Secret, as it went over the network or a
-	// store in plain. TLS is refused with it.
-	SecretExposed bool
-}
+// Info is further constant facts about the job:
+//
+//   - LocalRank is this rank's number among the LocalSize ranks of this host. Where the launcher
+//     does not tell, LocalRank is -1, or both are 0.
+//   - LocalIP is the address at which the other ranks reach this host; loopback, or the zero Addr,
+//     when all ranks are on one host.
+//   - Launcher is one of Launchers. JobID is equal on all ranks and unique for each run of a job;
+//     empty: not known.
+//   - Secret has SecretSize bytes that the caller must not change, or is nil. SecretOrigin says
+//     where it comes from, for people. SecretExposed: others than the ranks may have read it; TLS
+//     is refused with it.
+type Info = rendezvous.Info
 
-// Loss reports that a rank left the job or, with GivenUp, that it gave up this rank.
-type Loss struct {
-	Rank    int
-	Reason  string
-	GivenUp bool
-}
+// Loss reports that Rank left the job or, with GivenUp, that it gave up this rank, and the Reason.
+type Loss = rendezvous.Loss
 
-// AbortInfo describes an Abort. Rank is -1 for one by the launcher.
-type AbortInfo struct {
-	Rank   int
-	Code   int
-	Reason string
-}
+// AbortInfo describes an Abort: Rank (-1: the launcher), Code and Reason.
+type AbortInfo = rendezvous.AbortInfo
+
+// ReasonLeft is the Reason of the Loss of a rank that has called Close, and of the RankError of a
+// Fence to which it does not come any more.
+const ReasonLeft = rendezvous.ReasonLeft
 
 // Limits of Put and Fence.
 const (
-	MaxKey   = 1 << 10 // bytes of a key
-	MaxValue = 1 << 20 // bytes of a value
-	MaxFence = 8 << 20 // bytes that one rank may put between two fences, keys included
+	MaxKey   = rendezvous.MaxKey   // bytes of a key
+	MaxValue = rendezvous.MaxValue // bytes of a value
+	MaxFence = rendezvous.MaxFence // bytes that one rank may put between two fences, keys included
 )
 
 // SecretSize is the length of a job secret in bytes.
-const SecretSize = 32
+const SecretSize = rendezvous.SecretSize
+
+// NewLocal returns n Bootstraps, the ranks of a job inside this process, for tests and simulations.
+// Close each; no Close waits for the others.
+func NewLocal(n int) []Bootstrap {
+	list := make([]Bootstrap, n)
+	for r, e := range rendezvous.NewLocal(n) {
+		list[r] = e
+	}
+	return list
+}
 
 // DefaultTimeout is the default of Options.Timeout.
 const DefaultTimeout = 5 * time.Minute
@@ -128,13 +126,8 @@ type Options struct {
 	Linger      time.Duration // how long Close of rank 0 waits for the others; 0: 2 seconds
 	Logger      *slog.Logger  // refused connections and the like; nil: silent
 
-	layer       *secure.Layer // of TLS
-	handshake   time.Duration // shorter in tests
-	fanOut      int           // smaller in tests
-	shortFor    time.Duration // how long rank 0 waits for a descriptor to come free; shorter in tests
-	toldFor     time.Duration // see there; longer in tests
-	firstNotice time.Duration // see vigil; shorter in tests
-	notices     io.Writer     // where vigil writes
+	cfg     rendezvous.Config // what the above comes to
+	toldFor time.Duration     // see there; longer in tests
 }
 
 // Found is what Inspect detects without joining the job.
@@ -169,18 +162,12 @@ func Detect(ctx context.Context, opt Options) (Bootstrap, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := opt.locals(); err != nil {
-		return nil, err
-	}
-	if _, err := opt.ports(); err != nil {
-		return nil, err
-	}
-	if err := opt.loadTLS(); err != nil {
+	if err := opt.resolve(); err != nil {
 		return nil, err
 	}
 	if timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, &joinTimeout{timeout})
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, &rendezvous.JoinTimeout{After: timeout})
 		defer cancel()
 	}
 	return p.join(ctx)
@@ -209,33 +196,25 @@ func (o *Options) setDefaults() {
 	if o.Getenv == nil {
 		o.Getenv = getenv
 	}
-	if o.Linger == 0 {
-		o.Linger = 2 * time.Second
-	}
-	if o.PeerTimeout == 0 {
-		o.PeerTimeout = 20 * time.Second
-	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.handshake == 0 {
-		o.handshake = 10 * time.Second
-	}
-	if o.fanOut == 0 {
-		o.fanOut = fanOut
-	}
-	if o.firstNotice == 0 {
-		o.firstNotice = firstNotice
-	}
-	if o.notices == nil {
-		o.notices = os.Stderr
-	}
-	if o.shortFor == 0 {
-		o.shortFor = 2 * time.Second
 	}
 	if o.toldFor == 0 {
 		o.toldFor = toldFor
 	}
+}
+
+// resolve sets cfg.
+func (o *Options) resolve() (err error) {
+	o.cfg.Logger, o.cfg.PeerTimeout, o.cfg.Linger = o.Logger, o.PeerTimeout, o.Linger
+	o.cfg.SetDefaults()
+	if o.cfg.Locals, err = o.locals(); err != nil {
+		return err
+	}
+	if o.cfg.Ports, err = o.ports(); err != nil {
+		return err
+	}
+	return o.loadTLS()
 }
 
 func (o *Options) timeout() (time.Duration, error) {
@@ -263,11 +242,4 @@ func ParseTimeout(s string) (time.Duration, error) {
 		return 0, errors.New("give a positive duration such as 90s or 5m, or none for no limit")
 	}
 	return d, nil
-}
-
-// joinTimeout is the cause of a context that ended by Options.Timeout, and not by the program.
-type joinTimeout struct{ d time.Duration }
-
-func (e *joinTimeout) Error() string {
-	return fmt.Sprintf("the %v of %s are over", e.d, EnvJoinTimeout)
 }

@@ -8,6 +8,8 @@ import (
 	"net"
 	"strconv"
 	"strings"
+
+	"github.com/tagmatch/tagmatch/bootstrap/internal/rendezvous"
 )
 
 // plan is a detected launcher, ready to be joined.
@@ -88,11 +90,8 @@ func present(opt *Options) []string {
 
 // jobVars is the description of the job in the environment.
 type jobVars struct {
-	launcher             string
-	rank, size           int
-	localRank, localSize int
-	host, port           string
-	epoch                string
+	rendezvous.Job
+	host, port string // of rank 0
 }
 
 // masterVars names the variables with rank 0's address, for error texts.
@@ -135,10 +134,10 @@ func (j *jobVars) plan(opt *Options, from string) (plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := sec.checkRequired(opt); err != nil {
+	if err := opt.checkRequired(sec); err != nil {
 		return nil, err
 	}
-	if sec.bytes == nil && j.size > 1 && fips140.Enforced() {
+	if sec.Bytes == nil && j.Size > 1 && fips140.Enforced() {
 		return nil, configErrorf("no job secret, and GODEBUG=fips140=only allows no handshake without one: set %s or %s for all ranks, "+
 			"or start with `tagmatch run`", EnvSecret, EnvSecretFile)
 	}
@@ -156,16 +155,16 @@ func parseJob(getenv func(string) string) (jobVars, error) {
 
 // parseRank reads RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.
 func parseRank(getenv func(string) string) (jobVars, error) {
-	j := jobVars{launcher: "env", epoch: epochOf(getenv)}
+	j := jobVars{Job: rendezvous.Job{Launcher: "env", Epoch: epochOf(getenv)}}
 	var err error
-	if j.size, err = number(getenv, EnvWorldSize, 1, maxSize); err != nil {
+	if j.Size, err = number(getenv, EnvWorldSize, 1, rendezvous.MaxSize); err != nil {
 		return j, err
 	}
-	if j.rank, err = number(getenv, EnvRank, 0, maxSize); err != nil {
+	if j.Rank, err = number(getenv, EnvRank, 0, rendezvous.MaxSize); err != nil {
 		return j, err
 	}
-	if j.rank >= j.size {
-		return j, configErrorf("RANK is %d but WORLD_SIZE is %d: ranks go from 0 to WORLD_SIZE-1, so RANK must be below %d", j.rank, j.size, j.size)
+	if j.Rank >= j.Size {
+		return j, configErrorf("RANK is %d but WORLD_SIZE is %d: ranks go from 0 to WORLD_SIZE-1, so RANK must be below %d", j.Rank, j.Size, j.Size)
 	}
 	return j, parseLocal(getenv, &j)
 }
@@ -180,25 +179,25 @@ func (j *jobVars) parseMaster(getenv func(string) string) error {
 // parseLocal reads LOCAL_RANK and LOCAL_WORLD_SIZE, both optional. Some launchers treat every
 // process as a host of its own, with LOCAL_RANK 0; that is accepted.
 func parseLocal(getenv func(string) string, j *jobVars) error {
-	j.localRank, j.localSize = -1, -1
+	j.LocalRank, j.LocalSize = -1, -1
 	var err error
 	if getenv(EnvLocalWorldSize) != "" {
-		if j.localSize, err = number(getenv, EnvLocalWorldSize, 1, j.size); err != nil {
+		if j.LocalSize, err = number(getenv, EnvLocalWorldSize, 1, j.Size); err != nil {
 			return err
 		}
 	}
 	if getenv(EnvLocalRank) == "" {
 		return nil
 	}
-	below, name := j.size, EnvWorldSize
-	if j.localSize > 0 {
-		below, name = j.localSize, EnvLocalWorldSize
+	below, name := j.Size, EnvWorldSize
+	if j.LocalSize > 0 {
+		below, name = j.LocalSize, EnvLocalWorldSize
 	}
-	if j.localRank, err = number(getenv, EnvLocalRank, 0, maxSize); err != nil {
+	if j.LocalRank, err = number(getenv, EnvLocalRank, 0, rendezvous.MaxSize); err != nil {
 		return err
 	}
-	if j.localRank >= below {
-		return configErrorf("LOCAL_RANK is %d but %s is %d: LOCAL_RANK must be below it", j.localRank, name, below)
+	if j.LocalRank >= below {
+		return configErrorf("LOCAL_RANK is %d but %s is %d: LOCAL_RANK must be below it", j.LocalRank, name, below)
 	}
 	return nil
 }
@@ -215,11 +214,11 @@ func epochOf(getenv func(string) string) string {
 
 // epochText makes s an epoch: what is too long ends with its hash.
 func epochText(s string) string {
-	if len(s) <= maxEpoch {
+	if len(s) <= rendezvous.MaxEpoch {
 		return s
 	}
 	sum := fmt.Sprintf("#%x", sha256.Sum256([]byte(s)))
-	return s[:maxEpoch-len(sum)] + sum
+	return s[:rendezvous.MaxEpoch-len(sum)] + sum
 }
 
 func number(getenv func(string) string, name string, low, high int) (int, error) {
@@ -237,7 +236,7 @@ func number(getenv func(string) string, name string, low, high int) (int, error)
 func (j *jobVars) address() string { return net.JoinHostPort(j.host, j.port) }
 
 // singletonPlan is a job of one rank, without connections.
-type singletonPlan struct{ secret jobSecret }
+type singletonPlan struct{ secret rendezvous.Secret }
 
 func findSingleton(opt *Options, forced bool) (plan, error) {
 	if err := refuseSingleton(opt); err != nil && !forced {
@@ -247,16 +246,17 @@ func findSingleton(opt *Options, forced bool) (plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sec.bytes == nil {
-		sec = madeSecret("made by this process, a job of one rank")
+	if sec.Bytes == nil {
+		sec = rendezvous.NewSecret("made by this process, a job of one rank")
 	}
 	return &singletonPlan{sec}, nil
 }
 
 func (p *singletonPlan) found() Found {
-	return Found{Launcher: "singleton", Size: 1, LocalSize: 1, SecretOrigin: p.secret.origin}
+	return Found{Launcher: "singleton", Size: 1, LocalSize: 1, SecretOrigin: p.secret.Origin}
 }
 
 func (p *singletonPlan) join(context.Context) (Bootstrap, error) {
-	return newLocal(1, "singleton", p.secret)[0], nil
+	j := rendezvous.Job{Launcher: "singleton", Size: 1, LocalSize: 1}
+	return j.Alone(p.secret), nil
 }

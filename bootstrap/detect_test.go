@@ -7,11 +7,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
+	"github.com/tagmatch/tagmatch/bootstrap/internal/rendezvous"
 )
 
 func TestInspect(t *testing.T) {
@@ -21,7 +22,7 @@ func TestInspect(t *testing.T) {
 	short := filepath.Join(t.TempDir(), "short")
 	require.NoError(t, os.WriteFile(short, []byte("abc"), 0o600))
 	made := "made by this process, a job of one rank"
-	env := Found{Launcher: "env", Rank: 1, Size: 4, LocalRank: -1, LocalSize: -1, Rendezvous: "127.0.0.1:29500", RendezvousOrigin: masterVars, SecretOrigin: handedOut,
+	env := Found{Launcher: "env", Rank: 1, Size: 4, LocalRank: -1, LocalSize: -1, Rendezvous: "127.0.0.1:29500", RendezvousOrigin: masterVars, SecretOrigin: rendezvous.HandedOut,
 		Present: []string{"env"}}
 	local, ipv6, secret, fromFile := env, env, env, env
 	local.LocalRank, local.LocalSize = 1, 2
@@ -116,88 +117,34 @@ func TestJoinTimeout(t *testing.T) {
 	require.ErrorContains(t, err, "still missing: ranks 1-3 of 4")
 }
 
-func TestRankZeroGivesUp(t *testing.T) {
-	env := jobEnv(t, 4)
-	errs := outcomes(2, func(i int) error {
-		opt := options(env(2 * i))
-		ctx := timeout(t)
-		if i == 0 {
-			ctx = cancelOn(t, &opt, "rendezvous: rank has joined")
-		}
-		_, err := Detect(ctx, opt)
-		return err
-	})
-	require.ErrorIs(t, errs[0], context.Canceled)
-	require.ErrorContains(t, errs[0], "still missing: ranks 1, 3 of 4")
-	require.ErrorIs(t, errs[1], ErrRefused)
-	require.ErrorContains(t, errs[1], "rank 0 gave up waiting for all ranks to join (context canceled); still missing: ranks 1, 3 of 4")
-}
-
-func TestNobodyAnswers(t *testing.T) {
-	port := freePort(t)
-	opt := options(envOf(1, 2, port))
-	ctx := cancelOn(t, &opt, "rendezvous: trying again")
-	_, err := Detect(ctx, opt)
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, "MASTER_ADDR:MASTER_PORT=127.0.0.1:"+port)
-	require.ErrorContains(t, err, "connection refused")
-	require.ErrorContains(t, err, "is rank 0 running")
-}
-
-// lateContext is over some time after its deadline, as a context on a busy machine may be.
-type lateContext struct {
-	context.Context
-	late atomic.Bool // the deadline has passed
-}
-
-func (c *lateContext) Deadline() (time.Time, bool) {
-	at, ok := c.Context.Deadline()
-	if c.late.Load() {
-		at = time.Unix(1, 0)
-	}
-	return at, ok
-}
-
-// TestNobodyAnswersByTheDeadline: the dial that the deadline has cut short does not hide what those
-// before it have met.
-func TestNobodyAnswersByTheDeadline(t *testing.T) {
-	inner, cancel := context.WithCancel(timeout(t))
-	defer cancel()
-	ctx := &lateContext{Context: inner}
-	opt := options(envOf(1, 2, freePort(t)))
-	opt.on("rendezvous: trying again", func() {
-		if ctx.late.Swap(true) {
-			cancel() // the second try was late
-		}
-	})
-	_, err := Detect(ctx, opt)
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, "connection refused")
-}
-
 func TestPortInUse(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	_, err = Detect(timeout(t), options(envOf(0, 2, port)))
+	_, err = Detect(ranktest.Timeout(t), options(envOf(0, 2, port)))
 	require.ErrorContains(t, err, "port "+port+" (MASTER_ADDR:MASTER_PORT) is in use")
 }
 
 // TestPortOfAnotherJob: two jobs have chosen the same port of a range. Each rank of the second says
 // so at once.
 func TestPortOfAnotherJob(t *testing.T) {
-	first := startJob(t, 2, EnvSecret, hexSecret)
-	port := portOf(first[0])
-	errs := outcomes(2, func(r int) error {
-		_, err := Detect(timeout(t), options(envOf(r, 2, port).with(EnvSecret, strings.Repeat("a5", SecretSize))))
+	env := jobEnv(t, 2)
+	port, first := env(0)[EnvMasterPort], make([]Bootstrap, 2)
+	ranktest.Each(t, 2, func(r int) (err error) {
+		first[r], err = Detect(ranktest.Timeout(t), options(env(r).with(EnvSecret, hexSecret)))
+		return err
+	})
+	defer closeAll(t, first)
+	errs := ranktest.Outcomes(2, func(r int) error {
+		_, err := Detect(ranktest.Timeout(t), options(envOf(r, 2, port).with(EnvSecret, strings.Repeat("a5", SecretSize))))
 		return err
 	})
 	require.ErrorContains(t, errs[0], "port "+port+" (MASTER_ADDR:MASTER_PORT) is in use on this host: give the job another by MASTER_PORT; "+
 		"`tagmatch run --hosts` takes another each time")
 	require.ErrorIs(t, errs[1], ErrSecret)
 	require.ErrorContains(t, errs[1], "if it is no other job that serves there")
-	each(t, 2, func(r int) error { return first[r].Fence(t.Context()) })
+	ranktest.Each(t, 2, func(r int) error { return first[r].Fence(t.Context()) })
 }
 
 func TestListenHost(t *testing.T) {
@@ -249,4 +196,21 @@ func TestVariablesAreComplete(t *testing.T) {
 	b, err := Detect(context.Background(), opt)
 	require.NoError(t, err)
 	require.NoError(t, b.Close())
+}
+
+func TestNoJoinTimeout(t *testing.T) {
+	for _, s := range []string{"none", "-1"} {
+		opt := options(vars{EnvJoinTimeout: s})
+		d, err := opt.timeout()
+		require.NoError(t, err)
+		require.Negative(t, d)
+	}
+	env := jobEnv(t, 2)
+	ranktest.Each(t, 2, func(r int) error {
+		b, err := Detect(ranktest.Timeout(t), options(env(r).with(EnvJoinTimeout, "none")))
+		if err == nil {
+			err = b.Close()
+		}
+		return err
+	})
 }

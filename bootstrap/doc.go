@@ -23,7 +23,7 @@
 //     would hide the mistake. Options.Launcher or TAGMATCH_BOOTSTRAP "singleton" insists.
 //
 // All dial rank 0, and all that follows goes over these connections, but what all ranks have put:
-// it comes down a tree of the ranks, see relay.go.
+// it comes down a tree of the ranks.
 //
 // The model is that of PMI: Put is local, Fence is a barrier that also hands every rank what all
 // ranks have put since the last one, and Get then answers from memory.

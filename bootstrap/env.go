@@ -3,13 +3,12 @@ package bootstrap
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
 	"syscall"
-	"time"
 
+	"github.com/tagmatch/tagmatch/bootstrap/internal/rendezvous"
 	"github.com/tagmatch/tagmatch/internal/launch/link"
 )
 
@@ -17,15 +16,15 @@ import (
 type envPlan struct {
 	opt    *Options
 	job    jobVars
-	secret jobSecret
+	secret rendezvous.Secret
 	from   string // the variables that tell it
 }
 
 func (p *envPlan) found() Found {
-	f := Found{Launcher: p.job.launcher, Rank: p.job.rank, Size: p.job.size, LocalRank: p.job.localRank, LocalSize: p.job.localSize,
-		Rendezvous: p.job.address(), RendezvousOrigin: p.from, SecretOrigin: p.secret.origin}
-	if p.secret.bytes == nil {
-		f.SecretOrigin = handedOut
+	f := Found{Launcher: p.job.Launcher, Rank: p.job.Rank, Size: p.job.Size, LocalRank: p.job.LocalRank, LocalSize: p.job.LocalSize,
+		Rendezvous: p.job.address(), RendezvousOrigin: p.from, SecretOrigin: p.secret.Origin}
+	if p.secret.Bytes == nil {
+		f.SecretOrigin = rendezvous.HandedOut
 	}
 	return f
 }
@@ -46,7 +45,7 @@ func (p *envPlan) join(ctx context.Context) (Bootstrap, error) {
 	}()
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	defer context.AfterFunc(gone, func() { giveUp(errLauncherGone) })()
+	defer context.AfterFunc(gone, func() { giveUp(rendezvous.ErrLauncherGone) })()
 	l.Say(link.Joining)
 	e, err := p.endpoint(ctx)
 	if err != nil {
@@ -54,132 +53,28 @@ func (p *envPlan) join(ctx context.Context) (Bootstrap, error) {
 		return nil, err
 	}
 	l.Say(link.Joined)
-	e.launched = l
-	context.AfterFunc(gone, e.orphaned)
+	e.Launched(l, gone)
 	return e, nil
 }
 
-var errLauncherGone = errors.New("the launcher is gone")
-
-// orphaned ends the job when its launcher is gone, which could not end this process any more.
-func (e *endpoint) orphaned() {
-	e.mu.Lock()
-	over := e.stateLocked() != nil
-	e.mu.Unlock()
-	if !over {
-		e.abort(&abortMsg{rank: -1, code: 1, reason: errLauncherGone.Error()})
+func (p *envPlan) endpoint(ctx context.Context) (*rendezvous.Endpoint, error) {
+	if p.job.Rank != 0 {
+		d := rendezvous.Dialer{Config: &p.opt.cfg, Job: p.job.Job, Secret: p.secret, At: []string{p.job.address()}, From: p.from}
+		return d.Join(ctx)
 	}
-}
-
-func (p *envPlan) endpoint(ctx context.Context) (*endpoint, error) {
-	if p.job.rank != 0 {
-		d := dialer{opt: p.opt, job: p.job, secret: p.secret, at: []string{p.job.address()}, from: p.from}
-		return d.join(ctx)
-	}
-	if p.job.size == 1 && p.opt.Getenv(EnvRendezvousFD) == "" {
-		return p.job.alone(p.secret), nil
+	if p.job.Size == 1 && p.opt.Getenv(EnvRendezvousFD) == "" {
+		return p.job.Alone(p.secret), nil
 	}
 	ln, err := p.listen(ctx)
 	if err != nil {
 		return nil, err
 	}
 	sec := p.secret
-	if sec.bytes == nil {
-		sec = madeSecret(handedOut)
+	if sec.Bytes == nil {
+		sec = rendezvous.NewSecret(rendezvous.HandedOut)
 		p.opt.Logger.Warn("no job secret was given: rank 0 hands one to whoever completes the roll of ranks", "listen", ln.Addr())
 	}
-	return p.job.serve(ctx, p.opt, ln, sec)
-}
-
-// alone is a job of one rank, which needs no listener.
-func (j *jobVars) alone(sec jobSecret) *endpoint {
-	if sec.bytes == nil {
-		sec = madeSecret("made by this process, a job of one rank")
-	}
-	h := newHub(1, fanOut)
-	e := j.endpoint(sec, loopback)
-	e.up = &localLink{h, 0}
-	h.join(0, localMember{e})
-	return e
-}
-
-// serve runs the store until all ranks have joined.
-func (j *jobVars) serve(ctx context.Context, opt *Options, ln net.Listener, sec jobSecret) (*endpoint, error) {
-	h := newHub(j.size, opt.fanOut)
-	e := j.endpoint(sec, loopback)
-	m := &rootMember{localMember: localMember{e}}
-	h.join(0, m) // before another process can dial and claim rank 0
-	root := &rootLink{localLink{h, 0}, newStore(h, ln, opt, j.epoch, sec), opt.Linger}
-	e.up = root
-	e.vigil = func() func() { return opt.vigil(0, h.awaited) }
-	defer opt.vigil(0, func() string { return fmt.Sprintf("at %s for all ranks to join; %s", ln.Addr(), h.absent()) })()
-	select {
-	case <-h.full:
-		if m.root.IsValid() {
-			e.info.LocalIP = m.root
-		}
-		return e, nil
-	case <-e.broken: // the timeout of another rank ended first
-		root.store.close()
-		return nil, e.err
-	case absent := <-root.store.short:
-		h.fail("gave up waiting for all ranks to join; " + absent)
-		root.store.close()
-		return nil, errorf(syscall.EMFILE, "rank 0 waited at %s for all ranks to join; %s", ln.Addr(), absent)
-	case <-ctx.Done():
-		err := errorf(ctx.Err(), "rank 0 waited at %s for all ranks to join (%v); %s", ln.Addr(), context.Cause(ctx), h.absent())
-		h.fail(fmt.Sprintf("gave up waiting for all ranks to join (%v); %s", context.Cause(ctx), h.absent()))
-		root.store.close()
-		return nil, err
-	}
-}
-
-// rootMember is rank 0 in its own hub. Like the others it learns its address from WELCOME.
-type rootMember struct {
-	localMember
-	root netip.Addr // written before full is closed
-}
-
-func (m *rootMember) deliver(msg message) {
-	if w, ok := msg.(*welcomeMsg); ok {
-		m.root = w.root
-	}
-	m.localMember.deliver(msg)
-}
-
-// rootLink is the uplink of rank 0.
-type rootLink struct {
-	localLink
-	store  *store
-	linger time.Duration
-}
-
-// send waits until an Abort was written, as the caller may exit next.
-func (l *rootLink) send(m message) error {
-	err := l.localLink.send(m)
-	if m.kind() == kindAbort {
-		l.hub.flush()
-	}
-	return err
-}
-
-// fenced waits until those have the answer that get it from here: the fence then completes for all,
-// even if this process dies at once, as the others get it from these.
-func (l *rootLink) fenced() { l.hub.flush() }
-
-// close waits for the others, so that their last messages are answered, and tells the remaining
-// ones.
-func (l *rootLink) close() error {
-	_ = l.localLink.close()
-	t := time.NewTimer(l.linger)
-	defer t.Stop()
-	select {
-	case <-l.hub.empty:
-	case <-t.C:
-		l.hub.fail(ReasonLeft)
-	}
-	l.store.close()
-	return nil
+	return p.job.Serve(ctx, &p.opt.cfg, ln, sec)
 }
 
 // listen opens the rendezvous, or takes over the socket that the local launcher opened.
@@ -190,7 +85,7 @@ func (p *envPlan) listen(ctx context.Context) (net.Listener, error) {
 			return nil, configErrorf("%s is %q, which is not a file descriptor: unset it; only `tagmatch run` sets it", EnvRendezvousFD, s)
 		}
 		ln, err := inheritListener(fd)
-		if what := remedy(err); what != "" {
+		if what := rendezvous.Remedy(err); what != "" {
 			return nil, errorf(err, "rank 0 cannot take over its listener (%s=%d): %v%s", EnvRendezvousFD, fd, err, what)
 		}
 		if err != nil {
@@ -212,7 +107,7 @@ func (p *envPlan) listen(ctx context.Context) (net.Listener, error) {
 		return ln, nil
 	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
-		return nil, errorf(err, "rank 0 cannot listen on %s (from %s or %s): %v%s", net.JoinHostPort(host, p.job.port), p.from, EnvListen, err, remedy(err))
+		return nil, errorf(err, "rank 0 cannot listen on %s (from %s or %s): %v%s", net.JoinHostPort(host, p.job.port), p.from, EnvListen, err, rendezvous.Remedy(err))
 	}
 	return nil, errorf(err, "port %s (%s) is in use on this host: give the job another by %s; `tagmatch run --hosts` takes another each time; "+
 		"a program that rank 0 starts inherits the port: give it %s=singleton, or start it by `tagmatch run`", p.job.port, p.from, EnvMasterPort, EnvBootstrap)
@@ -240,19 +135,19 @@ func (p *envPlan) listenHost(ctx context.Context) (string, error) {
 func (p *envPlan) listenAt(ips []netip.Addr) (string, error) {
 	_, err := netip.ParseAddr(p.job.host)
 	literal := err == nil || p.job.host == "localhost"
-	n := p.job.localSize
+	n := p.job.LocalSize
 	switch {
-	case allLoopback(ips) && (literal || n == p.job.size):
+	case allLoopback(ips) && (literal || n == p.job.Size):
 		return ips[0].Unmap().String(), nil
-	case p.secret.bytes != nil:
+	case p.secret.Bytes != nil:
 		return "", nil
-	case n > 0 && n < p.job.size:
+	case n > 0 && n < p.job.Size:
 		return "", configErrorf("no job secret, but only %d of %d ranks are on this host: set %s or %s for all ranks, or %s=0.0.0.0 at rank 0 to let in whoever comes first",
-			n, p.job.size, EnvSecret, EnvSecretFile, EnvListen)
+			n, p.job.Size, EnvSecret, EnvSecretFile, EnvListen)
 	case allLoopback(ips):
 		return ips[0].Unmap().String(), nil
 	}
-	return loopback.String(), nil
+	return rendezvous.Loopback.String(), nil
 }
 
 func allLoopback(ips []netip.Addr) bool {
@@ -262,8 +157,4 @@ func allLoopback(ips []netip.Addr) bool {
 		}
 	}
 	return len(ips) > 0
-}
-
-func isReset(err error) bool {
-	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/hostlist"
+	"github.com/tagmatch/tagmatch/bootstrap/internal/rendezvous"
 	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
 	"github.com/tagmatch/tagmatch/internal/ports"
 )
@@ -34,11 +35,11 @@ func findOpenMPI(opt *Options, forced bool) (plan, error) {
 }
 
 func openMPIJob(getenv func(string) string) (*jobVars, error) {
-	j := &jobVars{launcher: "openmpi"}
+	j := &jobVars{Job: rendezvous.Job{Launcher: "openmpi"}}
 	err := j.read(getenv, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
 	for _, v := range []string{"PMIX_NAMESPACE", "OMPI_MCA_orte_precondition_transports", "OMPI_MCA_ess_base_jobid"} {
 		if id := getenv(v); id != "" {
-			j.epoch = epochText("openmpi-" + id)
+			j.Epoch = epochText("openmpi-" + id)
 			break
 		}
 	}
@@ -88,13 +89,14 @@ func slurmJob(getenv func(string) string) (*jobVars, error) {
 	if err != nil || step > lastStep || getenv("SLURM_PROCID") == "" {
 		return nil, nil
 	}
-	j := &jobVars{launcher: "slurm", epoch: epochText(fmt.Sprintf("slurm-%s.%d.%s", getenv("SLURM_JOB_ID"), step, getenv("SLURM_RESTART_COUNT")))}
+	epoch := epochText(fmt.Sprintf("slurm-%s.%d.%s", getenv("SLURM_JOB_ID"), step, getenv("SLURM_RESTART_COUNT")))
+	j := &jobVars{Job: rendezvous.Job{Launcher: "slurm", Epoch: epoch}}
 	if err := j.read(getenv, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""); err != nil {
 		return nil, err
 	}
 	tasks, err := hostlist.Tasks(getenv("SLURM_STEP_TASKS_PER_NODE"))
 	if node, errNode := strconv.Atoi(getenv("SLURM_NODEID")); err == nil && errNode == nil && node >= 0 && node < len(tasks) {
-		j.localSize = tasks[node]
+		j.LocalSize = tasks[node]
 	}
 	return j, nil
 }
@@ -126,7 +128,7 @@ func findKubernetes(opt *Options, forced bool) (plan, error) {
 				"(the Job's completions) and %s (<job>-0.<headless service>); %s=singleton insists on a job of one rank", index, v, EnvWorldSize, EnvMasterAddr, EnvBootstrap)
 		}
 	}
-	j := &jobVars{launcher: "kubernetes"}
+	j := &jobVars{Job: rendezvous.Job{Launcher: "kubernetes"}}
 	if err := j.read(opt.Getenv, index, EnvWorldSize, "", ""); err != nil {
 		return nil, err
 	}
@@ -159,8 +161,8 @@ func findFile(opt *Options, forced bool) (plan, error) {
 	case j == nil:
 		return nil, configErrorf("%s is %q, but nothing tells this process its rank: set RANK and WORLD_SIZE, or start it by srun or mpirun", EnvStore, dir)
 	}
-	j.launcher = "file"
-	name := j.epoch
+	j.Launcher = "file"
+	name := j.Epoch
 	if id := opt.Getenv(EnvJobID); id != "" {
 		name = id
 	}
@@ -184,26 +186,26 @@ func anyJob(getenv func(string) string) (*jobVars, error) {
 
 // read reads rank, size and the local ones from variables; those of the last two may be missing.
 func (j *jobVars) read(getenv func(string) string, rank, size, localRank, localSize string) (err error) {
-	j.localRank, j.localSize = -1, -1
-	if j.size, err = number(getenv, size, 1, maxSize); err != nil {
+	j.LocalRank, j.LocalSize = -1, -1
+	if j.Size, err = number(getenv, size, 1, rendezvous.MaxSize); err != nil {
 		return err
 	}
-	if j.rank, err = number(getenv, rank, 0, j.size-1); err != nil {
+	if j.Rank, err = number(getenv, rank, 0, j.Size-1); err != nil {
 		return err
 	}
 	if localSize != "" && getenv(localSize) != "" {
-		if j.localSize, err = number(getenv, localSize, 1, j.size); err != nil {
+		if j.LocalSize, err = number(getenv, localSize, 1, j.Size); err != nil {
 			return err
 		}
 	}
 	if localRank != "" && getenv(localRank) != "" {
-		j.localRank, err = number(getenv, localRank, 0, j.size-1)
+		j.LocalRank, err = number(getenv, localRank, 0, j.Size-1)
 	}
 	return err
 }
 
 // local reports whether all ranks are known to be on this host.
-func (j *jobVars) local() bool { return j.localSize == j.size }
+func (j *jobVars) local() bool { return j.LocalSize == j.Size }
 
 // meet returns the plan of a job whose launcher does not tell where rank 0 is. hint is what to do
 // where nothing else does.
@@ -214,14 +216,14 @@ func (j *jobVars) meet(opt *Options, name, hint string) (plan, error) {
 			return nil, err
 		}
 		return j.plan(opt, masterVars)
-	case j.local() && j.epoch != "":
+	case j.local() && j.Epoch != "":
 		dir := filepath.Join(os.TempDir(), fmt.Sprintf("tagmatch-%d", os.Getuid()))
-		return j.file(dir, j.epoch).plan(opt)
+		return j.file(dir, j.Epoch).plan(opt)
 	}
-	return nil, configErrorf("%s has started rank %d of %d, and does not tell where rank 0 is: %s", name, j.rank, j.size, hint)
+	return nil, configErrorf("%s has started rank %d of %d, and does not tell where rank 0 is: %s", name, j.Rank, j.Size, hint)
 }
 
 // identity is j as a key-value space tells it.
 func (j *jobVars) identity() space.Identity {
-	return space.Identity{Rank: j.rank, Size: j.size, LocalRank: j.localRank, LocalSize: j.localSize, JobID: j.epoch}
+	return space.Identity{Rank: j.Rank, Size: j.Size, LocalRank: j.LocalRank, LocalSize: j.LocalSize, JobID: j.Epoch}
 }

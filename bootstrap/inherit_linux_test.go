@@ -10,8 +10,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/tagmatch/tagmatch/internal/launch/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
+	"github.com/tagmatch/tagmatch/internal/launch/link"
 )
 
 // inheritable returns a descriptor that no object of this process owns.
@@ -38,13 +40,13 @@ func TestInheritedListener(t *testing.T) {
 
 	list := make([]Bootstrap, 2)
 	unset := ""
-	each(t, 2, func(r int) (err error) {
+	ranktest.Each(t, 2, func(r int) (err error) {
 		opt := options(envOf(r, 2, port))
 		if r == 0 {
 			opt = options(envOf(r, 2, port).with(EnvRendezvousFD, strconv.Itoa(fd)))
 			opt.Unsetenv = func(name string) error { unset = name; return nil }
 		}
-		list[r], err = Detect(timeout(t), opt)
+		list[r], err = Detect(ranktest.Timeout(t), opt)
 		return err
 	})
 	require.Equal(t, EnvRendezvousFD, unset)
@@ -62,12 +64,12 @@ func TestLauncherGone(t *testing.T) {
 	_, inode, _ := strings.Cut(env, ":")
 	job := jobEnv(t, 2)
 	list := make([]Bootstrap, 2)
-	each(t, 2, func(r int) (err error) {
+	ranktest.Each(t, 2, func(r int) (err error) {
 		v := job(r)
 		if r == 1 {
 			v = v.with(link.Env, strconv.Itoa(fd)+":"+inode)
 		}
-		list[r], err = Detect(timeout(t), options(v))
+		list[r], err = Detect(ranktest.Timeout(t), options(v))
 		return err
 	})
 	require.NoError(t, parent.Close())

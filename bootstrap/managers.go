@@ -48,7 +48,7 @@ func findTorchrun(opt *Options, forced bool) (plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	prefix := fmt.Sprintf("/tagmatch/%s/", j.epoch)
+	prefix := fmt.Sprintf("/tagmatch/%s/", j.Epoch)
 	return place{launcher: "torchrun", seen: "torchrun (" + masterVars + "=" + j.address() + ")", id: j.identity(), public: true,
 		open: func(ctx context.Context) (space.Space, error) {
 			return tcpstore.Open(ctx, j.address(), prefix, j.identity())
@@ -57,6 +57,6 @@ func findTorchrun(opt *Options, forced bool) (plan, error) {
 
 // file is the place of a job whose ranks share a directory.
 func (j *jobVars) file(dir, name string) place {
-	return place{launcher: j.launcher, seen: "directory " + dir, id: j.identity(),
+	return place{launcher: j.Launcher, seen: "directory " + dir, id: j.identity(),
 		open: func(context.Context) (space.Space, error) { return filestore.Open(dir, name, j.identity()) }}
 }

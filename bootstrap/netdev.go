@@ -1,11 +1,12 @@
 package bootstrap
 
 import (
-	"context"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/tagmatch/tagmatch/bootstrap/internal/rendezvous"
 )
 
 // virtual are the beginnings of the names of interfaces that connect containers or virtual machines
@@ -36,32 +37,6 @@ func (o *Options) locals() ([]netip.Addr, error) {
 		return nil, nil
 	}
 	return hostAddresses(netdev)
-}
-
-// dialFrom dials from the first of the addresses from which that is possible; locals nil: from any.
-// Loopback is only dialed from loopback, and nothing else is.
-func dialFrom(ctx context.Context, nd net.Dialer, locals []netip.Addr, at string) (conn net.Conn, err error) {
-	if locals == nil {
-		return nd.DialContext(ctx, "tcp", at)
-	}
-	host, _, _ := net.SplitHostPort(at)
-	ip, _ := netip.ParseAddr(host) // or a name, which is of no loopback
-	tried := false
-	for _, a := range locals {
-		if a.IsLoopback() != ip.IsLoopback() {
-			continue
-		}
-		tried = true
-		nd.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, 0))
-		if conn, err = nd.DialContext(ctx, "tcp", at); err == nil {
-			return conn, nil
-		}
-	}
-	if !tried {
-		nd.LocalAddr = nil
-		return nd.DialContext(ctx, "tcp", at)
-	}
-	return nil, err
 }
 
 func nics() ([]nic, error) {
@@ -99,7 +74,7 @@ func chooseAddresses(list []nic, netdev string) ([]netip.Addr, error) {
 		}
 		slices.SortStableFunc(chosen, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
 		if len(chosen) == 0 {
-			chosen = []netip.Addr{loopback} // of a host without a network: its ranks are all here
+			chosen = []netip.Addr{rendezvous.Loopback} // of a host without a network: its ranks are all here
 		}
 		return chosen, nil
 	}

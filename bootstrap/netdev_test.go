@@ -1,11 +1,12 @@
 package bootstrap
 
 import (
-	"net"
 	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/bootstrap/internal/rendezvous"
 )
 
 func prefixes(texts ...string) (list []netip.Prefix) {
@@ -49,7 +50,7 @@ func TestChooseAddresses(t *testing.T) {
 	}
 	alone, err := chooseAddresses(host[:1], "")
 	require.NoError(t, err)
-	require.Equal(t, []netip.Addr{loopback}, alone)
+	require.Equal(t, []netip.Addr{rendezvous.Loopback}, alone)
 }
 
 // TestNetdevOfNoInterface: under every launcher a rank says that TAGMATCH_NETDEV names nothing.
@@ -59,31 +60,4 @@ func TestNetdevOfNoInterface(t *testing.T) {
 		require.ErrorIs(t, err, ErrConfig)
 		require.ErrorContains(t, err, `has the name, address or prefix "nope0"`)
 	}
-}
-
-// TestDialFrom: the first address that can reach the other end is used, and loopback is left alone.
-func TestDialFrom(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	for _, tt := range []struct {
-		locals []string
-		from   string
-	}{
-		{nil, "127.0.0.1"},
-		{[]string{"127.0.0.1"}, "127.0.0.1"},
-		{[]string{"10.77.0.1"}, "127.0.0.1"},
-		{[]string{"10.77.0.1", "::1", "127.0.0.1"}, "127.0.0.1"},
-	} {
-		var locals []netip.Addr
-		for _, s := range tt.locals {
-			locals = append(locals, netip.MustParseAddr(s))
-		}
-		conn, err := dialFrom(t.Context(), net.Dialer{}, locals, l.Addr().String())
-		require.NoError(t, err, tt.locals)
-		require.Equal(t, tt.from, ipOf(conn.LocalAddr()).String())
-		conn.Close()
-	}
-	_, err = dialFrom(t.Context(), net.Dialer{}, []netip.Addr{netip.MustParseAddr("::1")}, l.Addr().String())
-	require.Error(t, err, "no chosen address is of its family")
 }

@@ -2,12 +2,8 @@ package bootstrap
 
 import (
 	"cmp"
-	"context"
-	"errors"
-	"fmt"
-	"net"
-	"syscall"
 
+	"github.com/tagmatch/tagmatch/bootstrap/internal/rendezvous"
 	"github.com/tagmatch/tagmatch/internal/ports"
 )
 
@@ -21,33 +17,6 @@ func (o *Options) ports() (ports.Range, error) {
 	return r, nil
 }
 
-// listen listens at host for a rank of the job, at a port of the range.
-func (j *jobVars) listen(ctx context.Context, opt *Options, host string) (net.Listener, error) {
-	r, err := opt.ports()
-	if err != nil {
-		return nil, err
-	}
-	ln, err := r.Listen(ctx, host)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%w: %s", err, PortsNeeded(j.localSize, j.size))
-	}
-	return ln, err
-}
-
 // PortsNeeded says how many ports TAGMATCH_PORTS must leave a host with local of the size ranks of
 // a job; local below 1: not known, it may have all.
-func PortsNeeded(local, size int) string {
-	if local < 1 {
-		local = size
-	}
-	n, more := local+1, min(local, relays(size))
-	s := ""
-	if more > 0 {
-		s = fmt.Sprintf(", and %d for ranks that pass on what others have put", more)
-	}
-	return fmt.Sprintf("a host with %d ranks needs %d ports (%s): one for the data of each rank, one for the rendezvous at rank 0%s",
-		local, n+more, EnvPorts, s)
-}
-
-// relays is how many ranks pass on what others have put.
-func relays(size int) int { return max(size-2, 0) / fanOut }
+func PortsNeeded(local, size int) string { return rendezvous.PortsNeeded(local, size) }

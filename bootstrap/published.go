@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tagmatch/tagmatch/bootstrap/internal/rendezvous"
 	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
 )
 
@@ -28,7 +29,7 @@ type place struct {
 type publishedPlan struct {
 	opt    *Options
 	place  place
-	secret jobSecret
+	secret rendezvous.Secret
 }
 
 // plan returns the plan of a place.
@@ -38,7 +39,7 @@ func (p place) plan(opt *Options) (plan, error) {
 		return nil, err
 	}
 	if p.public {
-		if err := sec.checkRequired(opt); err != nil {
+		if err := opt.checkRequired(sec); err != nil {
 			return nil, err
 		}
 	}
@@ -48,8 +49,8 @@ func (p place) plan(opt *Options) (plan, error) {
 func (p *publishedPlan) found() Found {
 	id := p.place.id
 	f := Found{Launcher: p.place.launcher, Rank: id.Rank, Size: id.Size, LocalRank: id.LocalRank, LocalSize: id.LocalSize,
-		Rendezvous: "published by rank 0", RendezvousOrigin: p.place.seen, SecretOrigin: p.secret.origin}
-	if p.secret.bytes == nil {
+		Rendezvous: "published by rank 0", RendezvousOrigin: p.place.seen, SecretOrigin: p.secret.Origin}
+	if p.secret.Bytes == nil {
 		f.SecretOrigin = p.published()
 	}
 	return f
@@ -76,7 +77,7 @@ func (p *publishedPlan) join(ctx context.Context) (Bootstrap, error) {
 		_ = s.Close()
 		return nil, err
 	}
-	e.space = s
+	e.Within(s)
 	for _, v := range p.place.vars {
 		if err := p.opt.Unsetenv(v); err != nil {
 			_ = e.Close()
@@ -88,8 +89,8 @@ func (p *publishedPlan) join(ctx context.Context) (Bootstrap, error) {
 
 // vigil says that this rank still waits for something of its launcher.
 func (p *publishedPlan) vigil(id space.Identity, what string) (stop func()) {
-	return p.opt.vigil(id.Rank, func() string {
-		if !speaks(id.Rank, id.LocalRank) {
+	return p.opt.cfg.Vigil(id.Rank, func() string {
+		if !rendezvous.Speaks(id.Rank, id.LocalRank) {
 			return ""
 		}
 		return fmt.Sprintf("%s (%s)", what, p.place.seen)
@@ -97,53 +98,56 @@ func (p *publishedPlan) vigil(id space.Identity, what string) (stop func()) {
 }
 
 // meet joins the rendezvous of rank 0.
-func (p *publishedPlan) meet(ctx context.Context, s space.Space) (*endpoint, error) {
+func (p *publishedPlan) meet(ctx context.Context, s space.Space) (*rendezvous.Endpoint, error) {
 	id := s.Identity()
-	job := &jobVars{launcher: p.place.launcher, rank: id.Rank, size: id.Size, localRank: id.LocalRank, localSize: id.LocalSize,
-		epoch: epochText(id.JobID)}
+	job := &rendezvous.Job{Launcher: p.place.launcher, Rank: id.Rank, Size: id.Size, LocalRank: id.LocalRank, LocalSize: id.LocalSize,
+		Epoch: epochText(id.JobID)}
 	switch {
-	case job.size < 1 || job.size > maxSize || job.rank < 0 || job.rank >= job.size:
-		return nil, configErrorf("%s says that this is rank %d of %d: at most %d ranks are supported", p.place.seen, job.rank, job.size, maxSize)
-	case job.size == 1:
-		return job.alone(p.secret), nil
-	case job.rank == 0:
+	case job.Size < 1 || job.Size > rendezvous.MaxSize || job.Rank < 0 || job.Rank >= job.Size:
+		return nil, configErrorf("%s says that this is rank %d of %d: at most %d ranks are supported", p.place.seen, job.Rank, job.Size, rendezvous.MaxSize)
+	case job.Size == 1:
+		return job.Alone(p.secret), nil
+	case job.Rank == 0:
 		return p.invite(ctx, s, job)
 	}
 	stop := p.vigil(id, "for rank 0 to publish its address")
 	value, err := s.Broadcast(ctx, nil)
 	stop()
 	if err != nil {
-		return nil, errorf(err, "rank %d of %d waited for rank 0 to publish its address (%s): %v", job.rank, job.size, p.place.seen, err)
+		return nil, errorf(err, "rank %d of %d waited for rank 0 to publish its address (%s): %v", job.Rank, job.Size, p.place.seen, err)
 	}
 	n, err := readNotice(value)
 	if err != nil {
 		return nil, err
 	}
 	sec := p.secret
-	if sec.bytes == nil {
-		sec = jobSecret{n.Secret, p.published(), p.place.public}
+	if sec.Bytes == nil {
+		sec = rendezvous.Secret{Bytes: n.Secret, Origin: p.published(), Exposed: p.place.public}
 	}
-	d := dialer{opt: p.opt, job: *job, secret: sec, at: n.addresses(), from: "the address that rank 0 has published"}
-	return d.join(ctx)
+	d := rendezvous.Dialer{Config: &p.opt.cfg, Job: *job, Secret: sec, At: n.addresses(), From: "the address that rank 0 has published"}
+	return d.Join(ctx)
 }
 
 // invite opens the rendezvous at rank 0 and publishes where it is. Where that fails the others are
 // told why: they wait for the address.
-func (p *publishedPlan) invite(ctx context.Context, s space.Space, job *jobVars) (*endpoint, error) {
+func (p *publishedPlan) invite(ctx context.Context, s space.Space, job *rendezvous.Job) (*rendezvous.Endpoint, error) {
 	sec := p.secret
-	if sec.bytes == nil {
-		sec = madeSecret(p.published())
-		sec.exposed = p.place.public
+	if sec.Bytes == nil {
+		sec = rendezvous.NewSecret(p.published())
+		sec.Exposed = p.place.public
 	}
 	ln, n, err := p.listen(ctx, job)
 	if err != nil {
-		if _, failed := s.Broadcast(ctx, notice{Failure: cut(bare(err), maxReason)}.encode()); failed == nil {
-			sleep(ctx, p.opt.toldFor)
+		if _, failed := s.Broadcast(ctx, notice{Failure: rendezvous.Reason(err)}.encode()); failed == nil {
+			select {
+			case <-time.After(p.opt.toldFor):
+			case <-ctx.Done():
+			}
 		}
 		return nil, err
 	}
-	if p.secret.bytes == nil {
-		n.Secret = sec.bytes
+	if p.secret.Bytes == nil {
+		n.Secret = sec.Bytes
 	}
 	stop := p.vigil(s.Identity(), "for all ranks to take its address; which are missing the launcher does not tell")
 	_, err = s.Broadcast(ctx, n.encode())
@@ -152,36 +156,26 @@ func (p *publishedPlan) invite(ctx context.Context, s space.Space, job *jobVars)
 		_ = ln.Close()
 		return nil, errorf(err, "rank 0 could not publish its address to all ranks (%s): %v", p.place.seen, err)
 	}
-	e, err := job.serve(ctx, p.opt, ln, sec)
+	e, err := job.Serve(ctx, &p.opt.cfg, ln, sec)
 	if err == nil {
 		s.Joined()
 	}
 	return e, err
 }
 
-// sleep waits, unless ctx ends first.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
 // toldFor is how long a failure of rank 0 stays published at least: the space may end with it.
 const toldFor = time.Second
 
 // listen opens the rendezvous where the other ranks can reach it.
-func (p *publishedPlan) listen(ctx context.Context, job *jobVars) (net.Listener, notice, error) {
+func (p *publishedPlan) listen(ctx context.Context, job *rendezvous.Job) (net.Listener, notice, error) {
 	var n notice
 	host := p.opt.Listen
 	if host == "" {
 		host = p.opt.Getenv(EnvListen)
 	}
 	switch ip, err := netip.ParseAddr(host); {
-	case host == "" && job.localSize == job.size:
-		host, n.Addrs = loopback.String(), []netip.Addr{loopback}
+	case host == "" && job.LocalSize == job.Size:
+		host, n.Addrs = rendezvous.Loopback.String(), []netip.Addr{rendezvous.Loopback}
 	case host != "" && err != nil:
 		return nil, n, configErrorf("%s is %q: give an IP address of this host, or 0.0.0.0 or :: for all", EnvListen, host)
 	case host != "" && !ip.IsUnspecified():
@@ -191,9 +185,9 @@ func (p *publishedPlan) listen(ctx context.Context, job *jobVars) (net.Listener,
 			return nil, n, err
 		}
 	}
-	ln, err := job.listen(ctx, p.opt, host)
+	ln, err := job.Listen(ctx, &p.opt.cfg, host)
 	if err != nil {
-		return nil, n, errorf(err, "rank 0 cannot listen on %q (%s): %v%s", host, EnvListen, err, remedy(err))
+		return nil, n, errorf(err, "rank 0 cannot listen on %q (%s): %v%s", host, EnvListen, err, rendezvous.Remedy(err))
 	}
 	n.Port = uint16(ln.Addr().(*net.TCPAddr).Port)
 	return ln, n, nil

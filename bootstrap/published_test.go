@@ -1,12 +1,17 @@
 package bootstrap
 
 import (
+	"context"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
+	"github.com/tagmatch/tagmatch/bootstrap/internal/rendezvous"
 )
 
 // TestPublishedIsShown: what is published has nothing that a terminal obeys where it is shown.
@@ -22,7 +27,7 @@ func TestPublishedIsShown(t *testing.T) {
 // FuzzPublished reads what the launcher's key-value space may hold in place of what rank 0 has
 // published. What is shown to people has nothing that a terminal obeys.
 func FuzzPublished(f *testing.F) {
-	f.Add(notice{Addrs: []netip.Addr{loopback}, Port: 7077, Secret: make([]byte, SecretSize)}.encode())
+	f.Add(notice{Addrs: []netip.Addr{rendezvous.Loopback}, Port: 7077, Secret: make([]byte, SecretSize)}.encode())
 	f.Add(notice{Failure: "no\x1b[31m port"}.encode())
 	f.Add([]byte(`{"addrs":["fe80::1%a\u001b[31m"],"port":1}`))
 	f.Add([]byte(`{"addrs":["\u001b"],"port":65536}`))
@@ -42,4 +47,33 @@ func FuzzPublished(f *testing.F) {
 			require.Equal(t, n, again)
 		}
 	})
+}
+
+// notices gets what a rank says while it waits.
+type notices chan string
+
+func (n notices) Write(b []byte) (int, error) {
+	select {
+	case n <- string(b):
+	default:
+	}
+	return len(b), nil
+}
+
+// TestNoticeOfAnAddressAwaited: a rank says that rank 0 has published nothing.
+func TestNoticeOfAnAddressAwaited(t *testing.T) {
+	dir := t.TempDir()
+	opt := options(vars{EnvRank: "1", EnvWorldSize: "2", EnvStore: dir, EnvJobID: "j"})
+	said := make(notices, 1)
+	opt.cfg.FirstNotice, opt.cfg.Notices = 10*time.Millisecond, said
+	ctx, cancel := context.WithCancel(ranktest.Timeout(t))
+	defer cancel()
+	end := make(chan error, 1)
+	go func() {
+		_, err := Detect(ctx, opt)
+		end <- err
+	}()
+	require.Contains(t, <-said, "for rank 0 to publish its address (directory "+dir+")")
+	cancel()
+	require.ErrorIs(t, <-end, context.Canceled)
 }

@@ -2,7 +2,6 @@ package bootstrap
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"io"
@@ -11,45 +10,31 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"github.com/tagmatch/tagmatch/bootstrap/internal/rendezvous"
 	"github.com/tagmatch/tagmatch/internal/secure"
 )
 
-// jobSecret is the secret, empty if none was given, and its origin for error texts.
-type jobSecret struct {
-	bytes   []byte
-	origin  string
-	exposed bool // others than the ranks may have read it
-}
-
-// handedOut is the origin of a secret that the rendezvous made.
-const handedOut = "made by rank 0, handed out over the rendezvous"
-
-func madeSecret(origin string) jobSecret {
-	b := make([]byte, SecretSize)
-	rand.Read(b) // never fails
-	return jobSecret{b, origin, origin == handedOut}
-}
-
-func resolveSecret(opt *Options) (jobSecret, error) {
+// resolveSecret returns the secret that the job was given; without Bytes it was given none.
+func resolveSecret(opt *Options) (rendezvous.Secret, error) {
 	if opt.Secret != nil {
 		if len(opt.Secret) != SecretSize {
-			return jobSecret{}, configErrorf("Options.Secret has %d bytes: give %d random ones", len(opt.Secret), SecretSize)
+			return rendezvous.Secret{}, configErrorf("Options.Secret has %d bytes: give %d random ones", len(opt.Secret), SecretSize)
 		}
-		return jobSecret{bytes: slices.Clone(opt.Secret), origin: "given by the program"}, nil
+		return rendezvous.Secret{Bytes: slices.Clone(opt.Secret), Origin: "given by the program"}, nil
 	}
 	if s := opt.Getenv(EnvSecret); s != "" {
 		b, ok := decodeSecret(s)
 		if !ok {
-			return jobSecret{}, configErrorf("%s must be %d hexadecimal digits (it has %d characters): make one with `openssl rand -hex %d`",
+			return rendezvous.Secret{}, configErrorf("%s must be %d hexadecimal digits (it has %d characters): make one with `openssl rand -hex %d`",
 				EnvSecret, 2*SecretSize, len(s), SecretSize)
 		}
-		return jobSecret{bytes: b, origin: EnvSecret}, nil
+		return rendezvous.Secret{Bytes: b, Origin: EnvSecret}, nil
 	}
 	if name := opt.Getenv(EnvSecretFile); name != "" {
 		b, err := readSecretFile(opt, name)
-		return jobSecret{bytes: b, origin: EnvSecretFile + " " + name}, err
+		return rendezvous.Secret{Bytes: b, Origin: EnvSecretFile + " " + name}, err
 	}
-	return jobSecret{}, nil
+	return rendezvous.Secret{}, nil
 }
 
 // taken is the secret that Detect has taken out of this process's environment; nil: none. Later
@@ -83,11 +68,11 @@ func (o *Options) hideSecret() error {
 
 // checkRequired is an error if RequireSecret or TLS is set and a job of several ranks has no
 // secret.
-func (s jobSecret) checkRequired(opt *Options) error {
-	required, err := opt.requireSecret()
-	tls, err1 := opt.tls()
+func (o *Options) checkRequired(s rendezvous.Secret) error {
+	required, err := o.requireSecret()
+	tls, err1 := o.tls()
 	switch err = errors.Join(err, err1); {
-	case err != nil || s.bytes != nil:
+	case err != nil || s.Bytes != nil:
 		return err
 	case tls.Kind() != secure.Off:
 		return configErrorf("no job secret, and %s needs one that only the ranks know: set %s or %s for all ranks, start with `tagmatch run`, or set %s=%s",

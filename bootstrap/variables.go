@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"github.com/tagmatch/tagmatch/bootstrap/internal/rendezvous"
 	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
 	"github.com/tagmatch/tagmatch/internal/launch/link"
 )
@@ -14,17 +15,17 @@ const (
 	EnvMasterAddr     = "MASTER_ADDR"
 	EnvMasterPort     = "MASTER_PORT"
 
-	EnvBootstrap     = "TAGMATCH_BOOTSTRAP"
+	EnvBootstrap     = rendezvous.EnvBootstrap
 	EnvStore         = "TAGMATCH_STORE"
 	EnvJobID         = "TAGMATCH_JOB_ID"
-	EnvSecret        = "TAGMATCH_SECRET"
-	EnvSecretFile    = "TAGMATCH_SECRET_FILE"
+	EnvSecret        = rendezvous.EnvSecret
+	EnvSecretFile    = rendezvous.EnvSecretFile
 	EnvRequireSecret = "TAGMATCH_REQUIRE_SECRET"
-	EnvTLS           = "TAGMATCH_TLS"
-	EnvListen        = "TAGMATCH_LISTEN"
+	EnvTLS           = rendezvous.EnvTLS
+	EnvListen        = rendezvous.EnvListen
 	EnvNetdev        = "TAGMATCH_NETDEV"
-	EnvPorts         = "TAGMATCH_PORTS"
-	EnvJoinTimeout   = "TAGMATCH_JOIN_TIMEOUT"
+	EnvPorts         = rendezvous.EnvPorts
+	EnvJoinTimeout   = rendezvous.EnvJoinTimeout
 	EnvRendezvousFD  = "TAGMATCH_RENDEZVOUS_FD"
 	EnvLaunchFD      = link.Env
 	EnvPMIxLibrary   = space.EnvPMIxLibrary

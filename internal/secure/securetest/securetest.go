@@ -36,6 +36,19 @@ func New(t *testing.T) *Authority {
 	return a
 }
 
+// ThisHost is the setting of TLS by files that suit this host.
+func ThisHost(t *testing.T) string {
+	a := New(t)
+	return a.Issue("rank", HostCertificate(t), a)
+}
+
+// HostCertificate is one for this host, to be issued.
+func HostCertificate(t *testing.T) *x509.Certificate {
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	return &x509.Certificate{DNSNames: []string{host}}
+}
+
 // Issue issues a certificate as c says, for an hour, for servers and clients unless c says
 // otherwise. It returns the setting of TLS by it, with the roots of an Authority.
 func (a *Authority) Issue(name string, c *x509.Certificate, roots *Authority) string {

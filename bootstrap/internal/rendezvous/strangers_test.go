@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"bytes"
@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
 )
 
 // TestForgedProof dials as a rank that does not know the secret: what rank 0 has said, or another
 // rank before, proves nothing, and rank 0 does not prove itself to who has not.
 func TestForgedProof(t *testing.T) {
-	secret := madeSecret("test")
+	secret := NewSecret("test")
 	h, port := openStore(t, 2, secret)
 	greet := func(hello *helloMsg) *framer {
 		conn, err := net.Dial("tcp", "127.0.0.1:"+port)
@@ -31,11 +33,11 @@ func TestForgedProof(t *testing.T) {
 	require.ErrorIs(t, err, ErrSecret)
 	require.Contains(t, h.absent(), "the job secret of rank 1 is not that of rank 0")
 
-	hello.sign(secret.bytes) // recorded
+	hello.sign(secret.Bytes) // recorded
 	f := greet(hello)
 	c, err := expect[*challengeMsg](f, maxHandshake)
 	require.NoError(t, err)
-	require.NoError(t, f.write(&proofMsg{newSession(secret.bytes, hello, c).mac(labelRoot)}))
+	require.NoError(t, f.write(&proofMsg{newSession(secret.Bytes, hello, c).mac(labelRoot)}))
 	_, err = expect[*acceptMsg](f, maxHandshake)
 	require.ErrorIs(t, err, ErrSecret)
 	_, err = expect[*challengeMsg](greet(hello), maxHandshake)
@@ -45,9 +47,9 @@ func TestForgedProof(t *testing.T) {
 // TestStrangersLearnNothing: who does not prove that it knows the secret hears the same of a job
 // that runs as of one of another size, of another kind of TLS, to which no rank has come yet.
 func TestStrangersLearnNothing(t *testing.T) {
-	key, _ := decodeSecret(hexSecret)
-	_, begins := openStore(t, 3, jobSecret{bytes: key})
-	runs := portOf(startJob(t, 2, EnvSecret, hexSecret, EnvTLS, "secret")[0])
+	key := given(0x5a).Bytes
+	_, begins := openStore(t, 3, Secret{Bytes: key})
+	runs := portOf(startJob(t, 2, given(0x5a), "secret")[0])
 	answer := func(port string, hello helloMsg, key []byte) string {
 		conn, err := net.Dial("tcp", "127.0.0.1:"+port)
 		require.NoError(t, err)
@@ -104,7 +106,7 @@ func TestFalseRoot(t *testing.T) {
 		told <- err
 	}()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	_, err = Detect(timeout(t), options(envOf(1, 2, port).with(EnvSecret, hexSecret)))
+	_, err = candidateOf(1, 2, port).with(t, given(0x5a), "").join(ranktest.Timeout(t))
 	require.ErrorIs(t, err, ErrSecret)
 	require.ErrorContains(t, err, "what answers there does not know the job secret")
 	require.NoError(t, <-told)
@@ -120,15 +122,15 @@ func TestWordsOfStrangersAreQuoted(t *testing.T) {
 		return append(bytes.Clone(preface), append(be.AppendUint32(nil, uint32(len(b))), b...)...)
 	}
 	port := fakeRoot(t, frame(&rejectMsg{rejectRank, words}))
-	_, err := Detect(timeout(t), options(envOf(1, 2, port)))
+	_, err := candidateOf(1, 2, port).join(ranktest.Timeout(t))
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, "refused: "+quoted)
 	for _, m := range []message{&failMsg{1, words}, &abortMsg{1, 3, words}} {
-		_, err := Detect(timeout(t), options(envOf(1, 2, fakeRoot(t, frame(m)))))
+		_, err := candidateOf(1, 2, fakeRoot(t, frame(m))).join(ranktest.Timeout(t))
 		require.ErrorIs(t, err, ErrProtocol)
 		require.NotContains(t, err.Error(), "all is well")
 	}
-	h, port := openStore(t, 2, madeSecret("test"))
+	h, port := openStore(t, 2, NewSecret("test"))
 	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
 	require.NoError(t, err)
 	defer conn.Close()

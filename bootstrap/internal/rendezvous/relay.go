@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"context"
@@ -37,7 +37,7 @@ func (t tree) parent(rank int) int { return max(rank-1, 0) / t.fan }
 func (t tree) passes(rank int) bool { return rank > 0 && rank*t.fan+1 < t.size }
 
 // relayKey is the key of handshakes between ranks.
-func relayKey(e *endpoint) []byte {
+func relayKey(e *Endpoint) []byte {
 	h := hmac.New(sha256.New, e.info.Secret)
 	h.Write([]byte("tagmatch rendezvous 3: relay of job " + e.info.JobID))
 	return h.Sum(nil)
@@ -47,7 +47,7 @@ func relayKey(e *endpoint) []byte {
 type relay struct {
 	tree   tree
 	rank   int
-	opt    *Options
+	cfg    *Config
 	ln     net.Listener
 	key    []byte     // once it runs
 	door   *door.Door // likewise; else nil
@@ -61,12 +61,12 @@ type relay struct {
 	closed   bool
 }
 
-func newRelay(ctx context.Context, j *jobVars, ip netip.Addr, opt *Options) (*relay, error) {
-	ln, err := j.listen(ctx, opt, ip.String())
+func newRelay(ctx context.Context, j *Job, ip netip.Addr, cfg *Config) (*relay, error) {
+	ln, err := j.Listen(ctx, cfg, ip.String())
 	if err != nil {
 		return nil, err
 	}
-	return &relay{tree: tree{j.size, opt.fanOut}, rank: j.rank, opt: opt, ln: ln, children: map[*remote]bool{}, conns: map[net.Conn]bool{}}, nil
+	return &relay{tree: tree{j.Size, cfg.fanOut}, rank: j.Rank, cfg: cfg, ln: ln, children: map[*remote]bool{}, conns: map[net.Conn]bool{}}, nil
 }
 
 // port is what HELLO tells; 0 where there is no relay.
@@ -78,17 +78,17 @@ func (r *relay) port() uint16 {
 }
 
 // startRelay begins to serve this rank's children, and to read from its parent.
-func (e *endpoint) startRelay(opt *Options) {
+func (e *Endpoint) startRelay(cfg *Config) {
 	if r := e.children; r != nil {
 		r.key = relayKey(e)
 		r.door = door.Open(door.Config{Listener: r.ln, Greeting: mostGreeting, Known: knownBy(r.vouch), Serve: r.visit, Strangers: maxStrangers,
 			Failed: func(err error) (net.Conn, error) { return nil, err }, // those that do not get through ask rank 0
 			Warn: func(t door.Turned) {
-				r.opt.Logger.Warn("rendezvous: connections to pass on what was put were turned away", "count", t.N, "last", t.From, "error", t.Err)
+				r.cfg.Logger.Warn("rendezvous: connections to pass on what was put were turned away", "count", t.N, "last", t.From, "error", t.Err)
 			}})
 	}
 	if c := e.parent; c != nil {
-		c.done.Go(func() { c.run(opt) })
+		c.done.Go(func() { c.run(cfg) })
 	}
 }
 
@@ -105,7 +105,7 @@ func (r *relay) visit(v *door.Visitor) error {
 	r.mu.Unlock()
 	err := r.serve(v)
 	if v.Passed() {
-		r.opt.Logger.Debug("rendezvous: a connection to pass on what was put has ended", "from", conn.RemoteAddr(), "error", err)
+		r.cfg.Logger.Debug("rendezvous: a connection to pass on what was put has ended", "from", conn.RemoteAddr(), "error", err)
 	}
 	_ = conn.Close()
 	r.mu.Lock()
@@ -117,7 +117,7 @@ func (r *relay) visit(v *door.Visitor) error {
 // vouch returns nil for the HELLO of a child of this rank that knows the job's secret.
 func (r *relay) vouch(hello *helloMsg) error {
 	if int64(hello.rank) >= int64(r.tree.size) || r.tree.parent(int(hello.rank)) != r.rank {
-		return errorf(ErrProtocol, "rank %d is no child of rank %d", hello.rank, r.rank)
+		return Errorf(ErrProtocol, "rank %d is no child of rank %d", hello.rank, r.rank)
 	}
 	return hello.vouch(r.key, &r.nonces)
 }
@@ -148,7 +148,7 @@ func (r *relay) serve(v *door.Visitor) error {
 // handshake lets in children of this rank that know the job's secret.
 func (r *relay) handshake(v *door.Visitor) (*framer, error) {
 	conn := v.Conn
-	if err := keepalive.All(conn, r.opt.PeerTimeout); err != nil {
+	if err := keepalive.All(conn, r.cfg.PeerTimeout); err != nil {
 		return nil, err
 	}
 	f := newFramer(conn)
@@ -165,7 +165,7 @@ func (r *relay) handshake(v *door.Visitor) (*framer, error) {
 	if err := v.Pass(func() error { return r.vouch(hello) }); err != nil {
 		return nil, err
 	}
-	_ = conn.SetDeadline(time.Now().Add(r.opt.handshake))
+	_ = conn.SetDeadline(time.Now().Add(r.cfg.handshake))
 	proofs, err := f.challenge(r.key, hello)
 	if err != nil {
 		return nil, err
@@ -173,7 +173,7 @@ func (r *relay) handshake(v *door.Visitor) (*framer, error) {
 	if err := f.accept(proofs); err != nil {
 		return nil, err
 	}
-	return f, f.upgrade(r.opt.layer, secure.End{Key: r.key})
+	return f, f.upgrade(r.cfg.TLS, secure.End{Key: r.key})
 }
 
 // add begins to pass on to a child, which has the answers to the first fences already, unless this
@@ -241,7 +241,7 @@ func (r *relay) close() {
 
 // child is this rank's connection to its parent.
 type child struct {
-	e      *endpoint
+	e      *Endpoint
 	parent netip.AddrPort
 	done   sync.WaitGroup
 	ended  chan struct{} // closed when nothing comes from the parent any more
@@ -249,34 +249,34 @@ type child struct {
 	stop   context.CancelFunc
 }
 
-func newChild(e *endpoint, parent netip.AddrPort) *child {
+func newChild(e *Endpoint, parent netip.AddrPort) *child {
 	c := &child{e: e, parent: parent, ended: make(chan struct{})}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
 
 // run takes RELEASE from the parent, and after a failure of that from rank 0.
-func (c *child) run(opt *Options) {
-	err := c.read(opt)
+func (c *child) run(cfg *Config) {
+	err := c.read(cfg)
 	close(c.ended)
 	if c.ctx.Err() != nil {
 		return
 	}
-	opt.Logger.Debug("rendezvous: what was put comes from rank 0 from now on", "parent", c.parent, "error", err)
+	cfg.Logger.Debug("rendezvous: what was put comes from rank 0 from now on", "parent", c.parent, "error", err)
 	c.e.mu.Lock()
 	have := c.e.fences
 	c.e.mu.Unlock()
 	_ = c.e.up.send(&wantMsg{have}) // where that fails too the fence does
 }
 
-func (c *child) read(opt *Options) error {
-	conn, err := (&net.Dialer{Timeout: opt.handshake}).DialContext(c.ctx, "tcp", c.parent.String())
+func (c *child) read(cfg *Config) error {
+	conn, err := (&net.Dialer{Timeout: cfg.handshake}).DialContext(c.ctx, "tcp", c.parent.String())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(c.ctx, func() { _ = conn.Close() })()
-	f, err := c.handshake(conn, opt)
+	f, err := c.handshake(conn, cfg)
 	if err != nil {
 		return err
 	}
@@ -287,20 +287,20 @@ func (c *child) read(opt *Options) error {
 		}
 		r, ok := m.(*releaseMsg)
 		if !ok {
-			return errorf(ErrProtocol, "%v from the parent", m.kind())
+			return Errorf(ErrProtocol, "%v from the parent", m.kind())
 		}
 		c.e.deliver(r)
 	}
 }
 
-func (c *child) handshake(conn net.Conn, opt *Options) (*framer, error) {
-	_ = conn.SetDeadline(time.Now().Add(opt.handshake))
-	if err := keepalive.All(conn, opt.PeerTimeout); err != nil {
+func (c *child) handshake(conn net.Conn, cfg *Config) (*framer, error) {
+	_ = conn.SetDeadline(time.Now().Add(cfg.handshake))
+	if err := keepalive.All(conn, cfg.PeerTimeout); err != nil {
 		return nil, err
 	}
 	f := newFramer(conn)
 	key := relayKey(c.e)
-	hello := &helloMsg{rank: uint32(c.e.rank), size: uint32(c.e.size), secret: true, nonce: newNonce(), tls: kindOf(opt.layer)}
+	hello := &helloMsg{rank: uint32(c.e.rank), size: uint32(c.e.size), secret: true, nonce: newNonce(), tls: kindOf(cfg.TLS)}
 	hello.sign(key)
 	if err := f.greet(hello); err != nil {
 		return nil, err
@@ -311,7 +311,7 @@ func (c *child) handshake(conn net.Conn, opt *Options) (*framer, error) {
 	if err := f.prove(key, hello); err != nil {
 		return nil, err
 	}
-	if err := f.upgrade(opt.layer, secure.End{Dialler: true, Key: key}); err != nil {
+	if err := f.upgrade(cfg.TLS, secure.End{Dialler: true, Key: key}); err != nil {
 		return nil, err
 	}
 	c.e.mu.Lock()

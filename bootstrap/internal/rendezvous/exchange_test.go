@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"bytes"
@@ -9,24 +9,26 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
 )
 
 // kinds are the ways to make a job of n ranks; every rule of exchange holds for all.
 var kinds = []struct {
 	name  string
-	start func(t *testing.T, n int) []Bootstrap
+	start func(t *testing.T, n int) []*Endpoint
 }{
-	{"local", func(t *testing.T, n int) []Bootstrap {
+	{"local", func(t *testing.T, n int) []*Endpoint {
 		list := NewLocal(n)
 		t.Cleanup(func() { closeAll(t, list) })
 		return list
 	}},
-	{"open", func(t *testing.T, n int) []Bootstrap { return startJob(t, n) }},
-	{"secret", func(t *testing.T, n int) []Bootstrap { return startJob(t, n, EnvSecret, hexSecret) }},
-	{"TLS", func(t *testing.T, n int) []Bootstrap { return startJob(t, n, EnvSecret, hexSecret, EnvTLS, "secret") }},
+	{"open", func(t *testing.T, n int) []*Endpoint { return startJob(t, n, Secret{}, "") }},
+	{"secret", func(t *testing.T, n int) []*Endpoint { return startJob(t, n, given(0x5a), "") }},
+	{"TLS", func(t *testing.T, n int) []*Endpoint { return startJob(t, n, given(0x5a), "secret") }},
 }
 
-func forKinds(t *testing.T, n int, f func(t *testing.T, list []Bootstrap)) {
+func forKinds(t *testing.T, n int, f func(t *testing.T, list []*Endpoint)) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) { f(t, k.start(t, n)) })
 	}
@@ -34,9 +36,9 @@ func forKinds(t *testing.T, n int, f func(t *testing.T, list []Bootstrap)) {
 
 func TestExchange(t *testing.T) {
 	const n, rounds = 8, 5
-	forKinds(t, n, func(t *testing.T, list []Bootstrap) {
-		ctx := timeout(t)
-		each(t, n, func(r int) error {
+	forKinds(t, n, func(t *testing.T, list []*Endpoint) {
+		ctx := ranktest.Timeout(t)
+		ranktest.Each(t, n, func(r int) error {
 			b := list[r]
 			if b.Rank() != r || b.Size() != n {
 				return fmt.Errorf("rank %d of %d", b.Rank(), b.Size())
@@ -53,7 +55,7 @@ func TestExchange(t *testing.T) {
 
 // exchangeRound puts a value under a new key, one under an old key and nothing under another, and
 // checks everybody's.
-func exchangeRound(ctx context.Context, b Bootstrap, round int) error {
+func exchangeRound(ctx context.Context, b *Endpoint, round int) error {
 	value := func(rank, round int) []byte { return fmt.Appendf(nil, "value %d of %d", round, rank) }
 	if err := b.Put(ctx, fmt.Sprint("round", round), value(b.Rank(), round)); err != nil {
 		return err
@@ -81,9 +83,9 @@ func exchangeRound(ctx context.Context, b Bootstrap, round int) error {
 
 func TestValueSizes(t *testing.T) {
 	sizes := []int{0, 1, 512, 1023, 4096, 100_000, MaxValue}
-	forKinds(t, 3, func(t *testing.T, list []Bootstrap) {
-		ctx := timeout(t)
-		each(t, 3, func(r int) error {
+	forKinds(t, 3, func(t *testing.T, list []*Endpoint) {
+		ctx := ranktest.Timeout(t)
+		ranktest.Each(t, 3, func(r int) error {
 			for _, n := range sizes {
 				if err := list[r].Put(ctx, fmt.Sprint(n), bytes.Repeat([]byte{byte(r)}, n)); err != nil {
 					return err
@@ -132,12 +134,12 @@ func TestPutGetRules(t *testing.T) {
 }
 
 func TestInfo(t *testing.T) {
-	forKinds(t, 3, func(t *testing.T, list []Bootstrap) {
+	forKinds(t, 3, func(t *testing.T, list []*Endpoint) {
 		first := list[0].Info()
 		require.Len(t, first.Secret, SecretSize)
 		require.NotEmpty(t, first.SecretOrigin)
 		require.Len(t, first.JobID, 2*jobIDSize)
-		require.Contains(t, []string{"local", "env"}, first.Launcher)
+		require.Contains(t, []string{"local", "test"}, first.Launcher)
 		for r, b := range list {
 			i := b.Info()
 			require.True(t, i.LocalIP.IsLoopback(), "rank %d: %v", r, i.LocalIP)
@@ -146,19 +148,22 @@ func TestInfo(t *testing.T) {
 			require.Equal(t, first, i)
 		}
 	})
-	list := startJob(t, 2, "LOCAL_RANK", "0", "LOCAL_WORLD_SIZE", "1", EnvListen, "127.0.0.1")
+	list := startWith(t, 2, func(c candidate) candidate {
+		c.LocalRank, c.LocalSize = 0, 1
+		return c
+	})
 	i := list[1].Info()
 	require.Equal(t, 0, i.LocalRank)
 	require.Equal(t, 1, i.LocalSize)
-	require.Equal(t, handedOut, i.SecretOrigin)
+	require.Equal(t, HandedOut, i.SecretOrigin)
 }
 
 func TestFenceContextNamesMissing(t *testing.T) {
-	forKinds(t, 4, func(t *testing.T, list []Bootstrap) {
-		long := timeout(t)
+	forKinds(t, 4, func(t *testing.T, list []*Endpoint) {
+		long := ranktest.Timeout(t)
 		short, giveUp := context.WithCancel(long)
-		list[2].(*endpoint).patience = 10 * time.Second
-		errs := outcomes(3, func(i int) error {
+		list[2].patience = 10 * time.Second
+		errs := ranktest.Outcomes(3, func(i int) error {
 			switch i {
 			case 0:
 				return list[0].Fence(long)
@@ -180,10 +185,10 @@ func TestFenceContextNamesMissing(t *testing.T) {
 // TestAbort finds the others in the fence, or perhaps not yet: both must do.
 func TestAbort(t *testing.T) {
 	for from, inFence := range map[int]int{0: 3, 1: 0, 2: 3, 3: 0} {
-		forKinds(t, 4, func(t *testing.T, list []Bootstrap) {
-			ctx := timeout(t)
+		forKinds(t, 4, func(t *testing.T, list []*Endpoint) {
+			ctx := ranktest.Timeout(t)
 			want := AbortInfo{Rank: from, Code: 42, Reason: "no more paper"}
-			each(t, 4, func(r int) error {
+			ranktest.Each(t, 4, func(r int) error {
 				if r == from {
 					if err := awaitArrival(hubOf(list[0]), inFence); err != nil {
 						return err
@@ -214,13 +219,13 @@ func TestAbortedClosesWithoutAbort(t *testing.T) {
 }
 
 func TestCleanCloseThenFence(t *testing.T) {
-	forKinds(t, 3, func(t *testing.T, list []Bootstrap) {
-		ctx := timeout(t)
-		each(t, 3, func(r int) error { return list[r].Fence(ctx) })
+	forKinds(t, 3, func(t *testing.T, list []*Endpoint) {
+		ctx := ranktest.Timeout(t)
+		ranktest.Each(t, 3, func(r int) error { return list[r].Fence(ctx) })
 		require.NoError(t, list[1].Close())
 		_, err := list[2].Get(ctx, 1, "nothing")
 		require.ErrorIs(t, err, ErrNotFound, "a clean close disturbs nobody")
-		errs := outcomes(2, func(i int) error { return list[2*i].Fence(ctx) })
+		errs := ranktest.Outcomes(2, func(i int) error { return list[2*i].Fence(ctx) })
 		for _, err := range errs {
 			require.ErrorIs(t, err, ErrPeerLost)
 			require.EqualError(t, err, "bootstrap: rank 1 left the job")
@@ -232,9 +237,9 @@ func TestCleanCloseThenFence(t *testing.T) {
 // others.
 func TestLastFence(t *testing.T) {
 	for range 10 {
-		list := startJob(t, 6)
-		ctx := timeout(t)
-		each(t, 6, func(r int) error {
+		list := startJob(t, 6, Secret{}, "")
+		ctx := ranktest.Timeout(t)
+		ranktest.Each(t, 6, func(r int) error {
 			if err := list[r].Fence(ctx); err != nil {
 				return err
 			}
@@ -244,10 +249,53 @@ func TestLastFence(t *testing.T) {
 }
 
 func TestRootClosesEarly(t *testing.T) {
-	list := startJob(t, 3)
+	list := startJob(t, 3, Secret{}, "")
 	require.NoError(t, list[0].Close(), "does not wait for others for ever")
-	err := list[1].Fence(timeout(t))
+	err := list[1].Fence(ranktest.Timeout(t))
 	require.ErrorIs(t, err, ErrPeerLost)
 	require.ErrorContains(t, err, "rank 0 left the job")
 	require.NoError(t, list[1].Close())
+}
+
+// TestManyRanks is about as large as one host's job gets.
+func TestManyRanks(t *testing.T) {
+	const n = 128
+	list := startJob(t, n, given(0x5a), "")
+	ctx := ranktest.Timeout(t)
+	ranktest.Each(t, n, func(r int) error { return exchangeRound(ctx, list[r], 0) })
+}
+
+// BenchmarkStore has 1,024 ranks, all in this process, join a job and hand each other a value of
+// 600 bytes, as their cards are.
+func BenchmarkStore(b *testing.B) {
+	const n = 1024
+	for b.Loop() {
+		ln, port := listen(b)
+		list, value := make([]*Endpoint, n), make([]byte, 600)
+		start := time.Now()
+		for r, err := range ranktest.Outcomes(n, func(r int) (err error) {
+			c := candidateOf(r, n, port).with(b, given(0x5a), "")
+			if r == 0 {
+				c.ln = ln
+			}
+			list[r], err = c.join(b.Context())
+			return err
+		}) {
+			require.NoError(b, err, "rank %d", r)
+		}
+		joined := time.Now()
+		for r, err := range ranktest.Outcomes(n, func(r int) error {
+			if err := list[r].Put(b.Context(), "card", value); err != nil {
+				return err
+			}
+			return list[r].Fence(b.Context())
+		}) {
+			require.NoError(b, err, "rank %d", r)
+		}
+		b.ReportMetric(joined.Sub(start).Seconds(), "s/join")
+		b.ReportMetric(time.Since(joined).Seconds(), "s/exchange")
+		for _, err := range ranktest.Outcomes(n, func(r int) error { return list[r].Close() }) {
+			require.NoError(b, err)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"bytes"
@@ -95,10 +95,10 @@ func FuzzHandshake(f *testing.F) {
 		f.Add(append(append(be.AppendUint32(bytes.Clone(preface), uint32(len(body)+1)), byte(s.m.kind())), body...))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		opt := options(nil)
-		opt.setDefaults()
-		opt.handshake = time.Second
-		s := &store{hub: newHub(4, fanOut), opt: &opt, secret: make([]byte, SecretSize), conns: map[net.Conn]struct{}{}}
+		me := candidate{}
+		me.SetDefaults()
+		me.handshake = time.Second
+		s := &store{hub: newHub(4, fanOut), cfg: &me.Config, secret: make([]byte, SecretSize), conns: map[net.Conn]struct{}{}}
 		in, out := net.Pipe()
 		go func() {
 			_, _ = out.Write(b)

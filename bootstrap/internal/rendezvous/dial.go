@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"context"
@@ -18,13 +18,13 @@ import (
 	"github.com/tagmatch/tagmatch/internal/secure"
 )
 
-// dialer joins a job as one of the ranks above 0.
-type dialer struct {
-	opt    *Options
-	job    jobVars
-	secret jobSecret
-	at     []string // where rank 0 serves, host:port, in the order to be tried
-	from   string   // what says so, for error texts
+// Dialer joins a job as one of the ranks above 0. It is used once.
+type Dialer struct {
+	Config *Config
+	Job    Job
+	Secret Secret
+	At     []string // where rank 0 serves, host:port, in the order to be tried
+	From   string   // what says so, for error texts
 
 	// trouble is why the last try has failed; nil: none has; "": rank 0 has let this rank in.
 	trouble atomic.Pointer[string]
@@ -37,9 +37,9 @@ const (
 	takenFor = time.Second
 )
 
-// join dials until rank 0 has accepted or rejected this rank, or ctx ends.
-func (d *dialer) join(ctx context.Context) (*endpoint, error) {
-	defer d.opt.vigil(d.job.rank, d.waits)()
+// Join dials until rank 0 has accepted or rejected this rank, or ctx ends.
+func (d *Dialer) Join(ctx context.Context) (*Endpoint, error) {
+	defer d.Config.Vigil(d.Job.Rank, d.waits)()
 	backoff := firstBackoff
 	var why error       // of the last try that ctx did not cut short: it names the problem
 	var taken time.Time // since when rank 0 says that this rank has joined; zero: it does not
@@ -53,7 +53,7 @@ func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 		}
 		d.notes(bare(err))
 		if errors.Is(err, errRollGivenUp) {
-			return nil, errorf(ctx.Err(), "rank %d of %d waited at %s for all ranks to join: %s", d.job.rank, d.job.size, d.where(), bare(err))
+			return nil, Errorf(ctx.Err(), "rank %d of %d waited at %s for all ranks to join: %s", d.Job.Rank, d.Job.Size, d.where(), bare(err))
 		}
 		if !errors.Is(err, errTaken) {
 			taken = time.Time{}
@@ -61,9 +61,9 @@ func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 			taken = time.Now()
 		}
 		if final(err) && (taken.IsZero() || time.Since(taken) > takenFor) {
-			return nil, errorf(err, "rank %d cannot join the job at %s: %s", d.job.rank, d.where(), bare(err))
+			return nil, Errorf(err, "rank %d cannot join the job at %s: %s", d.Job.Rank, d.where(), bare(err))
 		}
-		d.opt.Logger.Debug("rendezvous: trying again", "address", d.where(), "error", err)
+		d.Config.Logger.Debug("rendezvous: trying again", "address", d.where(), "error", err)
 		t := time.NewTimer(backoff/2 + rand.N(backoff))
 		select {
 		case <-t.C:
@@ -71,21 +71,21 @@ func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 		}
 		t.Stop()
 		if ctx.Err() != nil {
-			return nil, errorf(ctx.Err(), "rank %d of %d could not join the job at %s (%v): %s%s",
-				d.job.rank, d.job.size, d.where(), context.Cause(ctx), bare(why), d.hint(why))
+			return nil, Errorf(ctx.Err(), "rank %d of %d could not join the job at %s (%v): %s%s",
+				d.Job.Rank, d.Job.Size, d.where(), context.Cause(ctx), bare(why), d.hint(why))
 		}
 		backoff = min(2*backoff, lastBackoff)
 	}
 }
 
 // notes keeps what waits tells of.
-func (d *dialer) notes(trouble string) { d.trouble.Store(&trouble) }
+func (d *Dialer) notes(trouble string) { d.trouble.Store(&trouble) }
 
 // waits says what this rank waits for, "" where it is rank 0 that knows.
-func (d *dialer) waits() string {
+func (d *Dialer) waits() string {
 	trouble := d.trouble.Load()
 	switch {
-	case !speaks(d.job.rank, d.job.localRank) || trouble != nil && *trouble == "":
+	case !Speaks(d.Job.Rank, d.Job.LocalRank) || trouble != nil && *trouble == "":
 		return ""
 	case trouble == nil:
 		return fmt.Sprintf("for an answer of rank 0 at %s", d.where())
@@ -94,7 +94,7 @@ func (d *dialer) waits() string {
 }
 
 // where names the addresses of rank 0, and what says so.
-func (d *dialer) where() string { return d.from + "=" + strings.Join(d.at, ",") }
+func (d *Dialer) where() string { return d.From + "=" + strings.Join(d.At, ",") }
 
 // final reports whether a retry is pointless.
 func final(err error) bool {
@@ -107,15 +107,15 @@ func final(err error) bool {
 }
 
 // hint is the most frequent reason for getting no answer.
-func (d *dialer) hint(why error) string {
+func (d *Dialer) hint(why error) string {
 	if errors.Is(why, errStarted) {
 		return ""
 	}
-	if what := remedy(why); what != "" {
+	if what := Remedy(why); what != "" {
 		return what
 	}
 	s := "; still missing: rank 0 (is rank 0 running, and is that its address?)"
-	if d.secret.bytes == nil {
+	if d.Secret.Bytes == nil {
 		s += fmt.Sprintf(" Without a job secret rank 0 serves its own host only: for several hosts set %s or %s for all ranks, or %s at rank 0",
 			EnvSecret, EnvSecretFile, EnvListen)
 	}
@@ -124,14 +124,14 @@ func (d *dialer) hint(why error) string {
 
 // try dials the addresses of rank 0 one after the other. Where there are several, this rank may
 // reach another process at one of them, whose nonsense is not the last word.
-func (d *dialer) try(ctx context.Context) (*endpoint, error) {
-	if len(d.at) == 1 {
-		return d.tryAt(ctx, d.at[0])
+func (d *Dialer) try(ctx context.Context) (*Endpoint, error) {
+	if len(d.At) == 1 {
+		return d.tryAt(ctx, d.At[0])
 	}
 	var failures []string
-	for _, at := range d.at {
+	for _, at := range d.At {
 		e, err := d.tryAt(ctx, at)
-		if err == nil || errors.Is(err, errRollGivenUp) || remedy(err) != "" || final(err) && !errors.Is(err, ErrProtocol) {
+		if err == nil || errors.Is(err, errRollGivenUp) || Remedy(err) != "" || final(err) && !errors.Is(err, ErrProtocol) {
 			return e, err
 		}
 		failures = append(failures, at+": "+bare(err))
@@ -139,7 +139,7 @@ func (d *dialer) try(ctx context.Context) (*endpoint, error) {
 	return nil, errors.New(strings.Join(failures, "; "))
 }
 
-func (d *dialer) tryAt(ctx context.Context, at string) (*endpoint, error) {
+func (d *Dialer) tryAt(ctx context.Context, at string) (*Endpoint, error) {
 	conn, err := d.connect(ctx, at)
 	if err != nil {
 		return nil, err
@@ -161,22 +161,18 @@ func (d *dialer) tryAt(ctx context.Context, at string) (*endpoint, error) {
 	l := &wireLink{f: f, done: make(chan struct{})}
 	e.up = l
 	go l.readLoop(e)
-	e.startRelay(d.opt)
+	e.startRelay(d.Config)
 	return e, nil
 }
 
 // connect dials rank 0; if that is this host, also loopback: without a secret rank 0 listens only
 // there, whatever its address is.
-func (d *dialer) connect(ctx context.Context, at string) (net.Conn, error) {
+func (d *Dialer) connect(ctx context.Context, at string) (net.Conn, error) {
 	nd := net.Dialer{Timeout: 5 * time.Second}
-	if len(d.at) > 1 {
+	if len(d.At) > 1 {
 		nd.Timeout = time.Second // an address that swallows packets must not hold up the next one
 	}
-	locals, err := d.opt.locals()
-	if err != nil {
-		return nil, err
-	}
-	conn, err := dialFrom(ctx, nd, locals, at)
+	conn, err := dialFrom(ctx, nd, d.Config.Locals, at)
 	if err == nil && conn.LocalAddr().String() == conn.RemoteAddr().String() {
 		conn.Close() // a port of the ephemeral range connected to itself: nobody listens there
 		return nil, syscall.ECONNREFUSED
@@ -193,9 +189,9 @@ func (d *dialer) connect(ctx context.Context, at string) (net.Conn, error) {
 	return nil, err
 }
 
-func (d *dialer) handshake(ctx context.Context, conn net.Conn, at string) (*endpoint, *framer, error) {
-	conn.SetDeadline(time.Now().Add(d.opt.handshake))
-	if err := keepalive.All(conn, d.opt.PeerTimeout); err != nil {
+func (d *Dialer) handshake(ctx context.Context, conn net.Conn, at string) (*Endpoint, *framer, error) {
+	conn.SetDeadline(time.Now().Add(d.Config.handshake))
+	if err := keepalive.All(conn, d.Config.PeerTimeout); err != nil {
 		return nil, nil, err
 	}
 	f := newFramer(conn)
@@ -209,24 +205,24 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn, at string) (*endp
 
 // relay opens the port at which this rank passes RELEASE on, if it has ranks to pass it on to.
 // Where that fails they get it from rank 0.
-func (d *dialer) relay(ctx context.Context, conn net.Conn) *relay {
-	if t := (tree{d.job.size, d.opt.fanOut}); !t.passes(d.job.rank) {
+func (d *Dialer) relay(ctx context.Context, conn net.Conn) *relay {
+	if t := (tree{d.Job.Size, d.Config.fanOut}); !t.passes(d.Job.Rank) {
 		return nil
 	}
-	r, err := newRelay(ctx, &d.job, ipOf(conn.LocalAddr()), d.opt)
+	r, err := newRelay(ctx, &d.Job, ipOf(conn.LocalAddr()), d.Config)
 	if err != nil {
-		d.opt.Logger.Warn("rendezvous: other ranks will ask rank 0 for what this one cannot pass on", "error", err)
+		d.Config.Logger.Warn("rendezvous: other ranks will ask rank 0 for what this one cannot pass on", "error", err)
 		return nil
 	}
 	return r
 }
 
 // greet exchanges HELLO and WELCOME.
-func (d *dialer) greet(ctx context.Context, f *framer, at string, children *relay) (*endpoint, error) {
+func (d *Dialer) greet(ctx context.Context, f *framer, at string, children *relay) (*Endpoint, error) {
 	conn := f.conn
-	hello := &helloMsg{rank: uint32(d.job.rank), size: uint32(d.job.size), secret: d.secret.bytes != nil, nonce: newNonce(), epoch: d.job.epoch,
-		relay: children.port(), tls: kindOf(d.opt.layer)}
-	hello.sign(d.secret.bytes)
+	hello := &helloMsg{rank: uint32(d.Job.Rank), size: uint32(d.Job.Size), secret: d.Secret.Bytes != nil, nonce: newNonce(), epoch: d.Job.Epoch,
+		relay: children.port(), tls: kindOf(d.Config.TLS)}
+	hello.sign(d.Secret.Bytes)
 	if err := f.greet(hello); err != nil {
 		return nil, err
 	}
@@ -237,7 +233,7 @@ func (d *dialer) greet(ctx context.Context, f *framer, at string, children *rela
 		return nil, err
 	}
 	host, _, _ := net.SplitHostPort(at)
-	if err := f.upgrade(d.opt.layer, secure.End{Dialler: true, Key: d.secret.bytes, Name: host}); err != nil {
+	if err := f.upgrade(d.Config.TLS, secure.End{Dialler: true, Key: d.Secret.Bytes, Name: host}); err != nil {
 		return nil, err
 	}
 	d.notes("")
@@ -245,7 +241,7 @@ func (d *dialer) greet(ctx context.Context, f *framer, at string, children *rela
 	if ctx.Err() != nil {         // before the deadline was reset
 		conn.SetDeadline(time.Unix(1, 0))
 	}
-	d.opt.Logger.Debug("rendezvous: waiting for the other ranks")
+	d.Config.Logger.Debug("rendezvous: waiting for the other ranks")
 	w, err := expect[*welcomeMsg](f, maxHandshake)
 	if err != nil && ctx.Err() != nil {
 		err = d.giveUp(ctx, f, err)
@@ -268,9 +264,9 @@ func (d *dialer) greet(ctx context.Context, f *framer, at string, children *rela
 var errRollGivenUp = errors.New("bootstrap: the roll of ranks is not complete")
 
 // giveUp asks rank 0 which ranks are missing. err ended the wait for WELCOME when ctx did.
-func (d *dialer) giveUp(ctx context.Context, f *framer, err error) error {
+func (d *Dialer) giveUp(ctx context.Context, f *framer, err error) error {
 	m := &giveUpMsg{giveUpAlone, cut(context.Cause(ctx).Error(), maxReason)}
-	if _, ok := errors.AsType[*joinTimeout](context.Cause(ctx)); ok {
+	if _, ok := errors.AsType[*JoinTimeout](context.Cause(ctx)); ok {
 		m.seq = giveUpForAll
 	}
 	if f.conn.SetDeadline(time.Now().Add(giveUpWait)) != nil || f.write(m) != nil {
@@ -278,14 +274,14 @@ func (d *dialer) giveUp(ctx context.Context, f *framer, err error) error {
 	}
 	switch _, answer := expect[*welcomeMsg](f, maxHandshake); {
 	case answer == nil:
-		return errorf(errRollGivenUp, "the last of them came when this rank had given up")
+		return Errorf(errRollGivenUp, "the last of them came when this rank had given up")
 	case errors.Is(answer, ErrRefused):
-		return errorf(errRollGivenUp, "%s", bare(answer))
+		return Errorf(errRollGivenUp, "%s", bare(answer))
 	}
 	return err
 }
 
-func (d *dialer) readPreface(f *framer) error {
+func (d *Dialer) readPreface(f *framer) error {
 	version, err := f.readPreface()
 	if errors.Is(err, ErrProtocol) {
 		return fmt.Errorf("%w: another program listens there (with torchrun that may be its own store: set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun)", err)
@@ -297,44 +293,44 @@ func (d *dialer) readPreface(f *framer) error {
 		if _, err := expect[*challengeMsg](f, maxHandshake); errors.Is(err, ErrVersion) {
 			return err // the error came from rank 0
 		}
-		return errorf(ErrVersion, "rank 0 speaks version %d of the rendezvous protocol, this rank version %d: run the same build of the program on all ranks", version, protocolVersion)
+		return Errorf(ErrVersion, "rank 0 speaks version %d of the rendezvous protocol, this rank version %d: run the same build of the program on all ranks", version, protocolVersion)
 	}
 	return nil
 }
 
 // prove proves to rank 0 that this rank knows the secret, and then checks rank 0's own proof.
-func (d *dialer) prove(f *framer, hello *helloMsg) error {
-	err := f.prove(d.secret.bytes, hello)
+func (d *Dialer) prove(f *framer, hello *helloMsg) error {
+	err := f.prove(d.Secret.Bytes, hello)
 	if err == errImpostor {
 		_ = f.write(wrongSecret(hello.rank)) // for the log of rank 0, which may be an impostor
 	}
-	if errors.Is(err, ErrSecret) && d.secret.bytes != nil {
-		return errorf(ErrSecret, "the job secret of this rank (from %s) is not that of rank 0: give all ranks the same %s or %s, if it is no other job that serves there: %s",
-			d.secret.origin, EnvSecret, EnvSecretFile, bare(err))
+	if errors.Is(err, ErrSecret) && d.Secret.Bytes != nil {
+		return Errorf(ErrSecret, "the job secret of this rank (from %s) is not that of rank 0: give all ranks the same %s or %s, if it is no other job that serves there: %s",
+			d.Secret.Origin, EnvSecret, EnvSecretFile, bare(err))
 	}
 	return err
 }
 
-func (d *dialer) welcome(w *welcomeMsg, ip netip.Addr) (*endpoint, error) {
-	sec := d.secret
-	if (len(w.secret) == SecretSize) != (sec.bytes == nil) {
-		return nil, errorf(ErrProtocol, "rank 0 handed out a secret of %d bytes", len(w.secret))
+func (d *Dialer) welcome(w *welcomeMsg, ip netip.Addr) (*Endpoint, error) {
+	sec := d.Secret
+	if (len(w.secret) == SecretSize) != (sec.Bytes == nil) {
+		return nil, Errorf(ErrProtocol, "rank 0 handed out a secret of %d bytes", len(w.secret))
 	}
-	if sec.bytes == nil {
-		sec = jobSecret{w.secret, handedOut, true}
+	if sec.Bytes == nil {
+		sec = Secret{w.secret, HandedOut, true}
 	}
 	if ip.IsLoopback() && w.root.IsValid() {
 		ip = w.root // this rank is on rank 0's host, and some rank is not
 	}
-	e := d.job.endpoint(sec, ip)
+	e := d.Job.endpoint(sec, ip)
 	e.deliver(w) // it has the job's id
 	return e, nil
 }
 
 // endpoint returns this rank's endpoint, not joined yet.
-func (j *jobVars) endpoint(sec jobSecret, ip netip.Addr) *endpoint {
-	return newEndpoint(j.rank, j.size, Info{LocalRank: j.localRank, LocalSize: j.localSize, LocalIP: ip, Launcher: j.launcher,
-		Secret: sec.bytes, SecretOrigin: sec.origin, SecretExposed: sec.exposed})
+func (j *Job) endpoint(sec Secret, ip netip.Addr) *Endpoint {
+	return newEndpoint(j.Rank, j.Size, Info{LocalRank: j.LocalRank, LocalSize: j.LocalSize, LocalIP: ip, Launcher: j.Launcher,
+		Secret: sec.Bytes, SecretOrigin: sec.Origin, SecretExposed: sec.Exposed})
 }
 
 // wireLink is the uplink of a rank that has dialed.
@@ -347,7 +343,7 @@ func (l *wireLink) send(m message) error { return l.f.write(m) }
 
 func (l *wireLink) fenced() {}
 
-func (l *wireLink) readLoop(e *endpoint) {
+func (l *wireLink) readLoop(e *Endpoint) {
 	defer close(l.done)
 	for {
 		m, err := l.f.read(e.releaseLimit())
@@ -370,7 +366,7 @@ func (l *wireLink) readLoop(e *endpoint) {
 }
 
 // releaseLimit bounds what rank 0 may send at once.
-func (e *endpoint) releaseLimit() int {
+func (e *Endpoint) releaseLimit() int {
 	return int(min(int64(maxFromRoot), int64(e.size)*2*maxFromRank+maxHandshake))
 }
 
@@ -388,6 +384,32 @@ func (l *wireLink) close() error {
 		err = nil // the connection has ended before, and that was reported: no BYE is needed
 	}
 	return err
+}
+
+// dialFrom dials from the first of the addresses from which that is possible; locals nil: from any.
+// Loopback is only dialed from loopback, and nothing else is.
+func dialFrom(ctx context.Context, nd net.Dialer, locals []netip.Addr, at string) (conn net.Conn, err error) {
+	if locals == nil {
+		return nd.DialContext(ctx, "tcp", at)
+	}
+	host, _, _ := net.SplitHostPort(at)
+	ip, _ := netip.ParseAddr(host) // or a name, which is of no loopback
+	tried := false
+	for _, a := range locals {
+		if a.IsLoopback() != ip.IsLoopback() {
+			continue
+		}
+		tried = true
+		nd.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, 0))
+		if conn, err = nd.DialContext(ctx, "tcp", at); err == nil {
+			return conn, nil
+		}
+	}
+	if !tried {
+		nd.LocalAddr = nil
+		return nd.DialContext(ctx, "tcp", at)
+	}
+	return nil, err
 }
 
 // isThisHost reports whether host is this host.
@@ -408,4 +430,8 @@ func isThisHost(ctx context.Context, host string) bool {
 		}
 	}
 	return false
+}
+
+func isReset(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN)
 }

@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"crypto/hmac"
@@ -81,7 +81,7 @@ func (m *helloMsg) vouch(key []byte, seen *door.Nonces) error {
 		return ErrSecret
 	}
 	if !seen.Fresh(m.nonce) {
-		return errorf(ErrProtocol, "a greeting of rank %d that was sent before", m.rank)
+		return Errorf(ErrProtocol, "a greeting of rank %d that was sent before", m.rank)
 	}
 	return nil
 }
@@ -164,4 +164,4 @@ func (f *framer) prove(key []byte, hello *helloMsg) error {
 	return nil
 }
 
-var errImpostor = errorf(ErrSecret, "what answers there does not know the job secret")
+var errImpostor = Errorf(ErrSecret, "what answers there does not know the job secret")

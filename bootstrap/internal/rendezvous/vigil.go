@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"context"
@@ -10,13 +10,11 @@ import (
 	"unicode"
 )
 
-// firstNotice is after how long a rank says that it still waits to join. The intervals double.
-const firstNotice = 10 * time.Second
-
-// vigil says on the standard error output, whatever the program logs, that rank still waits, until
-// stop is called. what is the rest of the text, "" where there is nothing to be said. It is called
-// in the background, not after stop has returned. stop waits for no output that nobody takes.
-func (o *Options) vigil(rank int, what func() string) (stop func()) {
+// Vigil says in Notices, whatever the program logs, that rank still waits to join, until stop is
+// called: first after FirstNotice; the intervals double. what is the rest of the text, "" where
+// there is nothing to be said. It is called in the background, not after stop has returned. stop
+// waits for no output that nobody takes.
+func (c *Config) Vigil(rank int, what func() string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var asking sync.Mutex // held while what is called
 	begin := time.Now()
@@ -29,10 +27,13 @@ func (o *Options) vigil(rank int, what func() string) (stop func()) {
 		return what()
 	}
 	go func() {
-		for interval := o.firstNotice; ctx.Err() == nil; interval *= 2 {
-			sleep(ctx, interval)
+		for interval := c.FirstNotice; ctx.Err() == nil; interval *= 2 {
+			select {
+			case <-time.After(interval):
+			case <-ctx.Done():
+			}
 			if text := ask(); text != "" {
-				fmt.Fprintf(o.notices, "tagmatch: rank %d on %s has waited %v %s\n", rank, hostName(), time.Since(begin).Round(time.Second), printable(text))
+				fmt.Fprintf(c.Notices, "tagmatch: rank %d on %s has waited %v %s\n", rank, hostName(), time.Since(begin).Round(time.Second), printable(text))
 			}
 		}
 	}()
@@ -57,9 +58,9 @@ func printable(text string) string {
 // mostSpeakers bounds the ranks that speak where nothing tells which are the first of a host.
 const mostSpeakers = 16
 
-// speaks reports whether a rank other than 0 says that it cannot reach rank 0, or its launcher: of
+// Speaks reports whether a rank other than 0 says that it cannot reach rank 0, or its launcher: of
 // each host one does, as a thousand ranks would say the same.
-func speaks(rank, localRank int) bool {
+func Speaks(rank, localRank int) bool {
 	return localRank == 0 || localRank < 0 && rank < mostSpeakers
 }
 

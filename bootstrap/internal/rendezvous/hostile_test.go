@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"bytes"
@@ -14,72 +14,73 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
 )
 
 // openStore starts a store for size ranks, of which rank 0 has joined, and returns its port.
-func openStore(t *testing.T, size int, secret jobSecret) (*hub, string) {
+func openStore(t *testing.T, size int, secret Secret) (*hub, string) {
 	t.Helper()
 	return openStoreTLS(t, size, secret, "")
 }
 
-func openStoreTLS(t *testing.T, size int, secret jobSecret, tls string) (*hub, string) {
+func openStoreTLS(t *testing.T, size int, secret Secret, tls string) (*hub, string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	opt := options(nil)
-	opt.TLS = tls
-	opt.setDefaults()
-	require.NoError(t, opt.loadTLS())
+	ln, port := listen(t)
+	cfg := candidateOf(0, size, "").with(t, secret, tls).Config
+	cfg.SetDefaults()
 	h := newHub(size, fanOut)
 	e := newEndpoint(0, size, Info{})
 	e.up = &localLink{h, 0}
 	h.join(0, localMember{e})
-	s := newStore(h, ln, &opt, "", secret)
+	s := newStore(h, ln, &cfg, "", secret)
 	t.Cleanup(s.close)
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	return h, port
 }
 
 // TestWrongSecret: an impostor tries first. Both sides report it, and the job starts without it.
 func TestWrongSecret(t *testing.T) {
-	tests := []struct{ name, root, rank, want string }{
-		{"different", hexSecret, strings.Repeat("00", 32), "the job secret of this rank (from TAGMATCH_SECRET) is not that of rank 0: give all ranks the same"},
-		{"missing at the rank", hexSecret, "", "rank 0 has a job secret, rank 1 has none"},
-		{"missing at rank 0", "", hexSecret, "rank 1 has a job secret, rank 0 has none"},
+	tests := []struct {
+		name       string
+		root, rank Secret
+		want       string
+	}{
+		{"different", given(1), given(2), "the job secret of this rank (from TAGMATCH_SECRET) is not that of rank 0: give all ranks the same"},
+		{"missing at the rank", given(1), Secret{}, "rank 0 has a job secret, rank 1 has none"},
+		{"missing at rank 0", Secret{}, given(1), "rank 1 has a job secret, rank 0 has none"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			env := jobEnv(t, 2)
-			ctx := timeout(t)
+			at := candidates(t, 2)
+			ctx := ranktest.Timeout(t)
 			var wrong atomic.Value
-			list := make([]Bootstrap, 2)
-			each(t, 2, func(r int) (err error) {
+			list := make([]*Endpoint, 2)
+			ranktest.Each(t, 2, func(r int) (err error) {
 				if r == 1 {
-					_, err := Detect(ctx, options(env(1).with(EnvSecret, tt.rank)))
+					_, err := at(1).with(t, tt.rank, "").join(ctx)
 					wrong.Store(err)
 				}
-				list[r], err = Detect(ctx, options(env(r).with(EnvSecret, tt.root)))
+				list[r], err = at(r).with(t, tt.root, "").join(ctx)
 				return err
 			})
 			err := wrong.Load().(error)
 			require.ErrorIs(t, err, ErrSecret)
 			require.ErrorContains(t, err, tt.want)
-			each(t, 2, func(r int) error { return list[r].Fence(ctx) })
+			ranktest.Each(t, 2, func(r int) error { return list[r].Fence(ctx) })
 			closeAll(t, list)
 		})
 	}
 }
 
 func TestWrongSecretIsNamedAtRankZero(t *testing.T) {
-	env := jobEnv(t, 2)
-	errs := outcomes(2, func(r int) error {
-		secret := []string{hexSecret, strings.Repeat("00", 32)}[r]
-		opt := options(env(r).with(EnvSecret, secret))
-		ctx := timeout(t)
+	at := candidates(t, 2)
+	errs := ranktest.Outcomes(2, func(r int) error {
+		me := at(r).with(t, given(byte(1+r)), "")
+		ctx := ranktest.Timeout(t)
 		if r == 0 {
-			ctx = cancelOn(t, &opt, "rendezvous turned connections away")
+			ctx, me.Logger = ranktest.CancelOn(t, "rendezvous turned connections away")
 		}
-		_, err := Detect(ctx, opt)
+		_, err := me.join(ctx)
 		return err
 	})
 	require.ErrorContains(t, errs[0], "still missing: rank 1 of 2; turned away: 127.0.0.1:")
@@ -90,18 +91,20 @@ func TestWrongSecretIsNamedAtRankZero(t *testing.T) {
 func TestRejections(t *testing.T) {
 	tests := []struct {
 		name string
-		env  func(v vars) vars
+		as   func(s *candidate)
 		cond error
 		want string
 	}{
-		{"size", func(v vars) vars { return v.with("WORLD_SIZE", "3") }, ErrRefused, "WORLD_SIZE is 2 at rank 0 but 3 at rank 1"},
-		{"epoch", func(v vars) vars { return v.with("TORCHELASTIC_RUN_ID", "x", "TORCHELASTIC_RESTART_COUNT", "1") }, ErrRefused,
+		{"size", func(s *candidate) { s.Size = 3 }, ErrRefused, "WORLD_SIZE is 2 at rank 0 but 3 at rank 1"},
+		{"epoch", func(s *candidate) { s.Epoch = "x/1" }, ErrRefused,
 			`rank 0 belongs to run \"\" and rank 1 to \"x/1\"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, port := openStore(t, 2, madeSecret(handedOut))
-			_, err := Detect(timeout(t), options(tt.env(envOf(1, 2, port))))
+			_, port := openStore(t, 2, NewSecret(HandedOut))
+			me := candidateOf(1, 2, port)
+			tt.as(&me)
+			_, err := me.join(ranktest.Timeout(t))
 			require.ErrorIs(t, err, tt.cond)
 			require.ErrorContains(t, err, tt.want)
 		})
@@ -109,20 +112,20 @@ func TestRejections(t *testing.T) {
 }
 
 func TestDuplicateRank(t *testing.T) {
-	env, ctx := jobEnv(t, 3), timeout(t)
-	joined, root := awaitJoined(ctx, env)
-	each(t, 3, func(r int) error {
+	at, ctx := candidates(t, 3), ranktest.Timeout(t)
+	joined, root := awaitJoined(ctx, at)
+	ranktest.Each(t, 3, func(r int) error {
 		if r == 0 {
 			return <-root
 		}
 		if r == 2 {
 			<-joined
-			_, err := Detect(ctx, options(env(1)))
+			_, err := at(1).join(ctx)
 			if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "rank 1 has joined already from 127.0.0.1:") {
 				return fmt.Errorf("a second rank 1: %w", err)
 			}
 		}
-		b, err := Detect(ctx, options(env(r)))
+		b, err := at(r).join(ctx)
 		if err == nil {
 			err = b.Close()
 		}
@@ -134,18 +137,20 @@ func TestDuplicateRank(t *testing.T) {
 // also be a rank of the next job, whose rank 0 is not there yet: one of another size, or one that
 // has left this job.
 func TestDuplicateOfARunningJob(t *testing.T) {
-	list := startJob(t, 3)
+	list := startJob(t, 3, Secret{}, "")
 	port := portOf(list[0])
-	_, err := Detect(timeout(t), options(envOf(1, 3, port)))
+	_, err := candidateOf(1, 3, port).join(ranktest.Timeout(t))
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, "rank 1 has joined already from 127.0.0.1:")
 	require.ErrorContains(t, err, "TAGMATCH_BOOTSTRAP=singleton")
-	ctx := timeout(t)
-	each(t, 3, func(r int) error { return list[r].Fence(ctx) })
+	ctx := ranktest.Timeout(t)
+	ranktest.Each(t, 3, func(r int) error { return list[r].Fence(ctx) })
 	require.NoError(t, list[1].Close())
 	for size, want := range map[int]string{3: "rank 1 has left this job, which has not ended yet", 4: "WORLD_SIZE is 3 at rank 0 but 4 at rank 1"} {
-		opt := options(envOf(1, size, port))
-		_, err := Detect(cancelOn(t, &opt, "rendezvous: trying again"), opt)
+		me := candidateOf(1, size, port)
+		ctx, logger := ranktest.CancelOn(t, "rendezvous: trying again")
+		me.Logger = logger
+		_, err := me.join(ctx)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorContains(t, err, want)
 	}
@@ -154,12 +159,12 @@ func TestDuplicateOfARunningJob(t *testing.T) {
 // TestChildWithoutTheSecret: a child of a rank, which does not inherit the job's secret, and takes
 // itself for the rank, fails soon, and learns what to do.
 func TestChildWithoutTheSecret(t *testing.T) {
-	list := startJob(t, 3, EnvSecret, hexSecret)
+	list := startJob(t, 3, given(0x5a), "")
 	port := portOf(list[0])
-	_, err := Detect(timeout(t), options(envOf(1, 3, port)))
+	_, err := candidateOf(1, 3, port).join(ranktest.Timeout(t))
 	require.ErrorIs(t, err, ErrSecret)
 	require.ErrorContains(t, err, "a program that a rank starts does not get it: give it TAGMATCH_BOOTSTRAP=singleton")
-	_, err = Detect(timeout(t), options(envOf(1, 3, port).with(EnvSecret, hexSecret)))
+	_, err = candidateOf(1, 3, port).with(t, given(0x5a), "").join(ranktest.Timeout(t))
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, "rank 1 has joined already from 127.0.0.1:")
 }
@@ -169,20 +174,20 @@ func TestChildWithoutTheSecret(t *testing.T) {
 func TestRestartedRank(t *testing.T) {
 	for name, abort := range map[string]bool{"lost": false, "aborted": true} {
 		t.Run(name, func(t *testing.T) {
-			list := startJob(t, 2)
+			list := startJob(t, 2, Secret{}, "")
 			port := portOf(list[0])
 			if abort {
 				list[0].Abort(3, "enough")
 				<-list[1].Aborted()
 			}
-			require.NoError(t, list[1].(*endpoint).up.(*wireLink).f.conn.Close())
+			require.NoError(t, list[1].up.(*wireLink).f.conn.Close())
 			require.Equal(t, 1, nextLoss(t, list[0]).Rank)
-			opt := options(envOf(1, 2, port))
-			ctx := timeout(t)
+			me := candidateOf(1, 2, port)
+			ctx := ranktest.Timeout(t)
 			if abort {
-				ctx = cancelOn(t, &opt, "rendezvous: trying again")
+				ctx, me.Logger = ranktest.CancelOn(t, "rendezvous: trying again")
 			}
-			_, err := Detect(ctx, opt)
+			_, err := me.join(ctx)
 			if abort {
 				require.ErrorIs(t, err, context.Canceled)
 				require.ErrorContains(t, err, "rank 1 has left this job, which has not ended yet")
@@ -195,7 +200,7 @@ func TestRestartedRank(t *testing.T) {
 }
 
 func TestOtherVersion(t *testing.T) {
-	_, port := openStore(t, 2, madeSecret(handedOut))
+	_, port := openStore(t, 2, NewSecret(HandedOut))
 	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
 	require.NoError(t, err)
 	defer conn.Close()
@@ -243,7 +248,7 @@ func TestOddRoots(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			port := fakeRoot(t, []byte(tt.answer))
-			_, err := Detect(timeout(t), options(envOf(1, 2, port)))
+			_, err := candidateOf(1, 2, port).join(ranktest.Timeout(t))
 			require.ErrorIs(t, err, tt.cond)
 			require.ErrorContains(t, err, tt.want)
 		})
@@ -252,9 +257,9 @@ func TestOddRoots(t *testing.T) {
 
 // TestGarbage sends random bytes to the rendezvous while a job starts and runs.
 func TestGarbage(t *testing.T) {
-	env := jobEnv(t, 4)
-	port := env(0)[EnvMasterPort]
-	ctx, cancel := context.WithCancel(timeout(t))
+	at := candidates(t, 4)
+	port := at(0).port
+	ctx, cancel := context.WithCancel(ranktest.Timeout(t))
 	defer cancel()
 	done, thrown := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -267,17 +272,17 @@ func TestGarbage(t *testing.T) {
 			}
 		}
 	}()
-	list := make([]Bootstrap, 4)
-	each(t, 4, func(r int) (err error) {
+	list := make([]*Endpoint, 4)
+	ranktest.Each(t, 4, func(r int) (err error) {
 		for range 5 * r {
-			if err := within(ctx, thrown); err != nil {
+			if err := ranktest.Within(ctx, thrown); err != nil {
 				return err
 			}
 		}
-		list[r], err = Detect(ctx, options(env(r).with(EnvSecret, hexSecret)))
+		list[r], err = at(r).with(t, given(0x5a), "").join(ctx)
 		return err
 	})
-	each(t, 4, func(r int) error { return exchangeRound(ctx, list[r], 0) })
+	ranktest.Each(t, 4, func(r int) error { return exchangeRound(ctx, list[r], 0) })
 	cancel()
 	<-done
 	closeAll(t, list)
@@ -309,7 +314,7 @@ func throwGarbage(port string, i int) {
 // TestSilentConnections: silent connections are closed at the deadline, and hold no slot for
 // longer.
 func TestSilentConnections(t *testing.T) {
-	_, port := openStore(t, 2, madeSecret("test"))
+	_, port := openStore(t, 2, NewSecret("test"))
 	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
 	require.NoError(t, err)
 	defer conn.Close()
@@ -319,13 +324,13 @@ func TestSilentConnections(t *testing.T) {
 }
 
 // kill ends a rank as a killed process ends: its connection closes without a BYE.
-func kill(b Bootstrap) { b.(*endpoint).up.(*wireLink).f.conn.Close() }
+func kill(b *Endpoint) { b.up.(*wireLink).f.conn.Close() }
 
 func TestKilledPeer(t *testing.T) {
-	list := startJob(t, 4)
-	ctx := timeout(t)
-	each(t, 4, func(r int) error { return list[r].Fence(ctx) })
-	errs := outcomes(4, func(r int) error {
+	list := startJob(t, 4, Secret{}, "")
+	ctx := ranktest.Timeout(t)
+	ranktest.Each(t, 4, func(r int) error { return list[r].Fence(ctx) })
+	errs := ranktest.Outcomes(4, func(r int) error {
 		if r == 2 {
 			err := awaitArrival(hubOf(list[0]), 3)
 			kill(list[2])
@@ -342,10 +347,10 @@ func TestKilledPeer(t *testing.T) {
 }
 
 func TestKilledRoot(t *testing.T) {
-	list := startJob(t, 3)
-	h := list[0].(*endpoint).up.(*rootLink).hub
+	list := startJob(t, 3, Secret{}, "")
+	h := list[0].up.(*rootLink).hub
 	h.seats[1].member.(*remote).f.conn.Close()
-	err := list[1].Fence(timeout(t))
+	err := list[1].Fence(ranktest.Timeout(t))
 	require.ErrorIs(t, err, ErrPeerLost)
 	require.ErrorContains(t, err, "rank 0 was lost")
 }
@@ -353,11 +358,11 @@ func TestKilledRoot(t *testing.T) {
 // TestRootKilledAfterFence ends rank 0 right after its fence: the others' fence completes too.
 func TestRootKilledAfterFence(t *testing.T) {
 	for range 20 {
-		list := startJob(t, 5)
-		ctx := timeout(t)
+		list := startJob(t, 5, Secret{}, "")
+		ctx := ranktest.Timeout(t)
 		h := hubOf(list[0])
 		h.flushFor = 20 * time.Second
-		each(t, 5, func(r int) error {
+		ranktest.Each(t, 5, func(r int) error {
 			err := list[r].Fence(ctx)
 			if r != 0 {
 				return err
@@ -372,20 +377,20 @@ func TestRootKilledAfterFence(t *testing.T) {
 
 // TestRestartBeforeStart: a rank dies and comes back before all ranks have joined.
 func TestRestartBeforeStart(t *testing.T) {
-	h, port := openStore(t, 3, madeSecret(handedOut))
-	ctx, die := context.WithCancel(timeout(t))
+	h, port := openStore(t, 3, NewSecret(HandedOut))
+	ctx, die := context.WithCancel(ranktest.Timeout(t))
 	died := make(chan error)
 	go func() {
-		_, err := Detect(ctx, options(envOf(1, 3, port)))
+		_, err := candidateOf(1, 3, port).join(ctx)
 		died <- err
 	}()
 	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "missing: rank 2 of 3") }, 30*time.Second, time.Millisecond)
 	die()
 	require.ErrorIs(t, <-died, context.Canceled)
 	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "ranks 1, 2 of 3") }, 30*time.Second, time.Millisecond)
-	list := make([]Bootstrap, 2)
-	each(t, 2, func(i int) (err error) {
-		list[i], err = Detect(timeout(t), options(envOf(i+1, 3, port)))
+	list := make([]*Endpoint, 2)
+	ranktest.Each(t, 2, func(i int) (err error) {
+		list[i], err = candidateOf(i+1, 3, port).join(ranktest.Timeout(t))
 		return err
 	})
 	closeAll(t, list)
@@ -393,7 +398,7 @@ func TestRestartBeforeStart(t *testing.T) {
 
 // TestTamperedFrame flips a bit after the handshake, as a relay of the connection could.
 func TestTamperedFrame(t *testing.T) {
-	sec := madeSecret("test")
+	sec := NewSecret("test")
 	_, port := openStore(t, 2, sec)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -404,9 +409,9 @@ func TestTamperedFrame(t *testing.T) {
 		passOn(ln, "127.0.0.1:"+port)
 	}()
 	_, via, _ := net.SplitHostPort(ln.Addr().String())
-	opt := options(envOf(1, 2, via))
-	opt.Secret = sec.bytes
-	_, err = Detect(timeout(t), opt)
+	me := candidateOf(1, 2, via)
+	me.secret = sec
+	_, err = me.join(ranktest.Timeout(t))
 	require.ErrorIs(t, err, ErrProtocol)
 	require.ErrorContains(t, err, "WELCOME frame with a wrong MAC")
 	<-done

@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
 )
 
 // shortListener accepts as a process does that has descriptors for room connections. The first
@@ -51,11 +53,11 @@ func closed(conn net.Conn) bool {
 	return err != nil || raw.Control(func(uintptr) {}) != nil
 }
 
-// serveShort joins rank 0 of n with descriptors for room ranks.
-func serveShort(ctx context.Context, ln net.Listener, n, room int, opt Options) error {
-	opt.setDefaults()
-	j, short := jobVars{size: n}, &shortListener{Listener: ln, dialled: n - 1, room: room}
-	e, err := j.serve(ctx, &opt, short, madeSecret(handedOut))
+// serveShort joins rank 0 with descriptors for room ranks.
+func serveShort(ctx context.Context, ln net.Listener, room int, me candidate) error {
+	me.SetDefaults()
+	short := &shortListener{Listener: ln, dialled: me.Size - 1, room: room}
+	e, err := me.Serve(ctx, &me.Config, short, NewSecret(HandedOut))
 	for _, conn := range short.held {
 		_ = conn.Close()
 	}
@@ -71,18 +73,18 @@ func TestNoDescriptorsAtRankZero(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	ctx := timeout(t)
+	ctx := ranktest.Timeout(t)
 	root := make(chan error, 1)
 	go func() {
-		opt := options(nil)
-		opt.shortFor = 50 * time.Millisecond
-		root <- serveShort(ctx, ln, 4, 2, opt)
+		me := candidateOf(0, 4, "")
+		me.shortFor = 50 * time.Millisecond
+		root <- serveShort(ctx, ln, 2, me)
 	}()
 	joining, giveUp := context.WithCancel(ctx)
 	errs := make(chan error, 3)
 	for rank := 1; rank <= 3; rank++ {
 		go func() {
-			_, err := Detect(joining, options(envOf(rank, 4, port)))
+			_, err := candidateOf(rank, 4, port).join(joining)
 			errs <- err
 		}()
 	}
@@ -110,10 +112,11 @@ func TestJoinTimeoutNamesLackOfDescriptors(t *testing.T) {
 	conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
 	require.NoError(t, err)
 	defer conn.Close()
-	opt := options(nil)
-	opt.shortFor = time.Hour
-	ctx := cancelOn(t, &opt, "rendezvous cannot accept")
-	err = serveShort(ctx, ln, 2, 0, opt)
+	me := candidateOf(0, 2, "")
+	me.shortFor = time.Hour
+	ctx, logger := ranktest.CancelOn(t, "rendezvous cannot accept")
+	me.Logger = logger
+	err = serveShort(ctx, ln, 0, me)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "still missing: rank 1 of 2; rank 0 can accept no connections: accept tcp ")
 	require.ErrorContains(t, err, "raise its limit of open files (ulimit -n)")
@@ -121,7 +124,7 @@ func TestJoinTimeoutNamesLackOfDescriptors(t *testing.T) {
 
 // TestLackThatPasses: what was short long ago, before a rank was waited for, does not count.
 func TestLackThatPasses(t *testing.T) {
-	s := &store{hub: newHub(2, 2), opt: &Options{shortFor: time.Second}}
+	s := &store{hub: newHub(2, 2), cfg: &Config{shortFor: time.Second}}
 	var l shortage
 	now := time.Now()
 	lasts := func(err error, after time.Duration) bool {
@@ -155,10 +158,10 @@ func TestLackThatPasses(t *testing.T) {
 func TestRemedy(t *testing.T) {
 	for err, want := range map[error]string{syscall.EMFILE: "(ulimit -n)", syscall.ENFILE: "(sysctl fs.file-max)"} {
 		err = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", err)}
-		require.Contains(t, remedy(err), want)
-		d := dialer{}
-		require.Equal(t, remedy(err), d.hint(err), "no other advice")
+		require.Contains(t, Remedy(err), want)
+		d := Dialer{}
+		require.Equal(t, Remedy(err), d.hint(err), "no other advice")
 	}
-	require.Empty(t, remedy(syscall.ECONNREFUSED))
-	require.Empty(t, remedy(nil))
+	require.Empty(t, Remedy(syscall.ECONNREFUSED))
+	require.Empty(t, Remedy(nil))
 }

@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"bufio"
@@ -70,7 +70,7 @@ func (f *framer) readPreface() (uint32, error) {
 		return 0, err
 	}
 	if string(b[:len(magic)]) != magic {
-		return 0, errorf(ErrProtocol, "not the rendezvous protocol: it begins with %q", b[:])
+		return 0, Errorf(ErrProtocol, "not the rendezvous protocol: it begins with %q", b[:])
 	}
 	return be.Uint32(b[len(magic):]), nil
 }
@@ -118,7 +118,7 @@ func (f *framer) read(limit int) (message, error) {
 		overhead += macSize
 	}
 	if n < overhead || n > int64(limit)+overhead {
-		return nil, errorf(ErrProtocol, "%v frame of %d bytes, at most %d are allowed", kind(h[4]), n, limit)
+		return nil, Errorf(ErrProtocol, "%v frame of %d bytes, at most %d are allowed", kind(h[4]), n, limit)
 	}
 	// Memory follows the bytes that have arrived, not the claimed length, unless a rank claims it.
 	var frame bytes.Buffer
@@ -137,7 +137,7 @@ func (f *framer) read(limit int) (message, error) {
 		end := len(b) - macSize
 		want := appendMAC(nil, f.in, f.inSeq, b[:end])
 		if !hmac.Equal(want, b[end:]) {
-			return nil, errorf(ErrProtocol, "%v frame with a wrong MAC", kind(h[4]))
+			return nil, Errorf(ErrProtocol, "%v frame with a wrong MAC", kind(h[4]))
 		}
 		f.inSeq++
 		b = b[:end]
@@ -167,7 +167,7 @@ func expect[M message](f *framer, limit int) (M, error) {
 			return none, m.err()
 		}
 	}
-	return none, errorf(ErrProtocol, "%v frame where %v belongs", m.kind(), none.kind())
+	return none, Errorf(ErrProtocol, "%v frame where %v belongs", m.kind(), none.kind())
 }
 
 // rejection is a received REJECT.

@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 type store struct {
 	hub    *hub
 	ln     net.Listener
-	opt    *Options
+	cfg    *Config
 	epoch  string
 	secret []byte // empty: none was given
 	made   []byte // the secret sent out instead
@@ -40,20 +40,20 @@ type store struct {
 	conns map[net.Conn]struct{}
 }
 
-func newStore(h *hub, ln net.Listener, opt *Options, epoch string, secret jobSecret) *store {
-	s := &store{hub: h, ln: ln, opt: opt, epoch: epoch, short: make(chan string, 1), conns: map[net.Conn]struct{}{}}
-	if secret.origin == handedOut {
-		s.made = secret.bytes
+func newStore(h *hub, ln net.Listener, cfg *Config, epoch string, secret Secret) *store {
+	s := &store{hub: h, ln: ln, cfg: cfg, epoch: epoch, short: make(chan string, 1), conns: map[net.Conn]struct{}{}}
+	if secret.Origin == HandedOut {
+		s.made = secret.Bytes
 	} else {
-		s.secret = secret.bytes
+		s.secret = secret.Bytes
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	cfg := door.Config{Listener: ln, Greeting: mostGreeting, Serve: s.serve, Strangers: maxStrangers + min(h.size, maxBurst),
+	at := door.Config{Listener: ln, Greeting: mostGreeting, Serve: s.serve, Strangers: maxStrangers + min(h.size, maxBurst),
 		Failed: s.failed, Warn: s.warn}
 	if s.secret != nil {
-		cfg.Known = knownBy(s.vouch)
+		at.Known = knownBy(s.vouch)
 	}
-	s.door = door.Open(cfg)
+	s.door = door.Open(at)
 	h.countBy(s.door.Turned)
 	return s
 }
@@ -74,12 +74,12 @@ func (s *store) failed(err error) (net.Conn, error) {
 		default: // said already
 		}
 	}
-	s.opt.Logger.Warn("rendezvous cannot accept", "error", err)
+	s.cfg.Logger.Warn("rendezvous cannot accept", "error", err)
 	return nil, err
 }
 
 func (s *store) warn(t door.Turned) {
-	s.opt.Logger.Warn("rendezvous turned connections away", "count", t.N, "last", t.From, "error", t.Err)
+	s.cfg.Logger.Warn("rendezvous turned connections away", "count", t.N, "last", t.From, "error", t.Err)
 }
 
 // vouch returns nil for the HELLO of a rank that has not come before.
@@ -98,7 +98,7 @@ func (s *store) serve(v *door.Visitor) error {
 	s.joining.Add(-1)
 	if err != nil {
 		if v.Passed() {
-			s.opt.Logger.Warn("rendezvous refused a rank", "from", v.RemoteAddr(), "error", err)
+			s.cfg.Logger.Warn("rendezvous refused a rank", "from", v.RemoteAddr(), "error", err)
 		}
 		return err
 	}
@@ -129,7 +129,7 @@ func (s *store) forget(conn net.Conn) {
 // handshake authenticates a dialing rank and adds it to the hub.
 func (s *store) handshake(v *door.Visitor) (*remote, int, error) {
 	conn := v.Conn
-	if err := keepalive.All(conn, s.opt.PeerTimeout); err != nil {
+	if err := keepalive.All(conn, s.cfg.PeerTimeout); err != nil {
 		return nil, 0, err
 	}
 	f := newFramer(conn)
@@ -149,7 +149,7 @@ func (s *store) handshake(v *door.Visitor) (*remote, int, error) {
 	if err != nil {
 		return nil, 0, s.note(f, err)
 	}
-	conn.SetDeadline(time.Now().Add(s.opt.handshake))
+	conn.SetDeadline(time.Now().Add(s.cfg.handshake))
 	if err := s.pass(v, f, hello); err != nil {
 		return nil, 0, err
 	}
@@ -165,7 +165,7 @@ func (s *store) handshake(v *door.Visitor) (*remote, int, error) {
 		drain(f)
 		return nil, 0, errors.New(r.reason)
 	}
-	s.opt.Logger.Debug("rendezvous: rank has joined", "rank", hello.rank, "from", conn.RemoteAddr())
+	s.cfg.Logger.Debug("rendezvous: rank has joined", "rank", hello.rank, "from", conn.RemoteAddr())
 	return m, int(hello.rank), nil
 }
 
@@ -208,7 +208,7 @@ func (s *store) authenticate(v *door.Visitor, f *framer, hello *helloMsg) error 
 	if err := f.accept(proofs); err != nil {
 		return s.note(f, err)
 	}
-	if err := f.upgrade(s.opt.layer, secure.End{Key: s.secret}); err != nil {
+	if err := f.upgrade(s.cfg.TLS, secure.End{Key: s.secret}); err != nil {
 		s.hub.refuse(f.conn.RemoteAddr().String(), &rejectMsg{rejectTLS, fmt.Sprintf("rank %d: %s", hello.rank, bare(err))})
 		return err
 	}
@@ -216,7 +216,7 @@ func (s *store) authenticate(v *door.Visitor, f *framer, hello *helloMsg) error 
 }
 
 func (s *store) checkHello(h *helloMsg) *rejectMsg {
-	own := kindOf(s.opt.layer)
+	own := kindOf(s.cfg.TLS)
 	switch {
 	case int64(h.size) != int64(s.hub.size):
 		return &rejectMsg{rejectSize, fmt.Sprintf("WORLD_SIZE is %d at rank 0 but %d at rank %d: it must be the same for all", s.hub.size, h.size, h.rank)}

@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"context"
@@ -7,12 +7,16 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
+	"github.com/tagmatch/tagmatch/internal/ports/portstest"
 )
 
 // noticeLog is where a rank's notices go.
@@ -23,9 +27,9 @@ type noticeLog struct {
 }
 
 // noticesOf has the notices of a rank go to a log, the first one after a moment.
-func noticesOf(opt *Options) *noticeLog {
+func noticesOf(me *Config) *noticeLog {
 	l := &noticeLog{grew: make(chan struct{}, 1)}
-	opt.firstNotice, opt.notices = 10*time.Millisecond, l
+	me.FirstNotice, me.Notices = 10*time.Millisecond, l
 	return l
 }
 
@@ -62,9 +66,9 @@ func (l *noticeLog) await(t *testing.T, text string) string {
 
 // TestNoticesArePrintable: a stranger's words forge no line, and move no cursor.
 func TestNoticesArePrintable(t *testing.T) {
-	opt := options(nil)
-	log := noticesOf(&opt)
-	stop := opt.vigil(0, func() string { return "for é: \x1b[2J\ntagmatch: all is well\r" })
+	me := candidate{}
+	log := noticesOf(&me.Config)
+	stop := me.Vigil(0, func() string { return "for é: \x1b[2J\ntagmatch: all is well\r" })
 	line := log.await(t, "all is well")
 	stop()
 	require.Contains(t, line, "for é: \ufffd[2J\ufffdtagmatch: all is well\ufffd\n")
@@ -83,22 +87,22 @@ func (o stuckOutput) Write(b []byte) (int, error) {
 func TestNoticesThatNobodyTakes(t *testing.T) {
 	out := stuckOutput{make(chan struct{}), make(chan struct{})}
 	defer close(out.letGo)
-	opt := options(nil)
-	opt.firstNotice, opt.notices = time.Millisecond, out
+	me := candidate{}
+	me.FirstNotice, me.Notices = time.Millisecond, out
 	ended := make(chan struct{})
-	stop := opt.vigil(0, func() string { return "for nothing" })
+	stop := me.Vigil(0, func() string { return "for nothing" })
 	<-out.began
 	go func() {
 		stop()
 		close(ended)
 	}()
-	require.NoError(t, within(timeout(t), ended))
+	require.NoError(t, ranktest.Within(ranktest.Timeout(t), ended))
 }
 
 // TestNoticesOfStrangers: rank 0 tells of the last one that does not greet as a rank does, or not
 // to the end, behind the ranks that it has turned away.
 func TestNoticesOfStrangers(t *testing.T) {
-	h, port := openStore(t, 3, madeSecret("test"))
+	h, port := openStore(t, 3, NewSecret("test"))
 	const ranks = "still missing: ranks 1, 2 of 3; turned away: 10.0.0.9: RANK is 7; 127.0.0.1: "
 	h.refuse("10.0.0.9:1", &rejectMsg{rejectRank, "RANK is 7"})
 	for range 5 {
@@ -122,22 +126,22 @@ func TestNoticesOfStrangers(t *testing.T) {
 // TestNoticesOfRankZero: without a Logger rank 0 says who is missing and who was turned away, again
 // and again, until all are ready.
 func TestNoticesOfRankZero(t *testing.T) {
-	env := jobEnv(t, 4)
-	opt := options(env(0))
-	log := noticesOf(&opt)
-	ctx := timeout(t)
-	list, errs := make([]Bootstrap, 4), make([]error, 4)
+	at := candidates(t, 4)
+	me := at(0)
+	log := noticesOf(&me.Config)
+	ctx := ranktest.Timeout(t)
+	list, errs := make([]*Endpoint, 4), make([]error, 4)
 	var ranks sync.WaitGroup
-	detect := func(r int, o Options) { ranks.Go(func() { list[r], errs[r] = Detect(ctx, o) }) }
-	detect(0, opt)
-	port, host := env(0)[EnvMasterPort], hostName()
+	join := func(r int, s candidate) { ranks.Go(func() { list[r], errs[r] = s.join(ctx) }) }
+	join(0, me)
+	port, host := at(0).port, hostName()
 	require.Regexp(t, fmt.Sprintf(`^tagmatch: rank 0 on \Q%s\E has waited (\d+m)?\d+s at 127\.0\.0\.1:%s for all ranks to join; still missing: ranks 1-3 of 4(;.*)?\n$`, host, port),
 		log.await(t, "ranks 1-3 of 4"))
-	_, err := Detect(ctx, options(envOf(1, 5, port)))
+	_, err := candidateOf(1, 5, port).join(ctx)
 	require.ErrorIs(t, err, ErrRefused)
 	require.Contains(t, log.await(t, "127.0.0.1: WORLD_SIZE is 4 at rank 0 but 5 at rank 1"), "; turned away: ")
 	for r := 1; r < 4; r++ {
-		detect(r, options(env(r)))
+		join(r, at(r))
 	}
 	ranks.Wait()
 	require.NoError(t, errors.Join(errs...))
@@ -155,50 +159,49 @@ func TestNoticesOfRankZero(t *testing.T) {
 // TestNoticesOfOthers: a rank says why it does not reach rank 0, and nothing once it has: rank 0
 // knows better.
 func TestNoticesOfOthers(t *testing.T) {
-	port := freePort(t)
-	ctx, cancel := context.WithCancel(timeout(t))
+	port := strconv.Itoa(portstest.Free(t, 1)[0])
+	ctx, cancel := context.WithCancel(ranktest.Timeout(t))
 	defer cancel()
 	var ends []chan error
-	join := func(v vars) *noticeLog {
-		opt := options(v)
-		log := noticesOf(&opt)
+	join := func(me candidate) *noticeLog {
+		log := noticesOf(&me.Config)
 		end := make(chan error, 1)
 		ends = append(ends, end)
 		go func() {
-			_, err := Detect(ctx, opt)
+			_, err := me.join(ctx)
 			end <- err
 		}()
 		return log
 	}
-	require.Regexp(t, `^tagmatch: rank 1 on \S+ has waited (\d+m)?\d+s for rank 0 at MASTER_ADDR:MASTER_PORT=127.0.0.1:`+port+`: .*connection refused\n$`,
-		join(envOf(1, 3, port)).await(t, "refused"))
-	join(envOf(2, 3, port).with(EnvMasterAddr, "name..invalid")).await(t, "lookup name..invalid")
-	dir := t.TempDir()
-	join(vars{EnvRank: "1", EnvWorldSize: "2", EnvStore: dir, EnvJobID: "j"}).await(t, "for rank 0 to publish its address (directory "+dir+")")
+	require.Regexp(t, `^tagmatch: rank 1 on \S+ has waited (\d+m)?\d+s for rank 0 at ADDRESS=127.0.0.1:`+port+`: .*connection refused\n$`,
+		join(candidateOf(1, 3, port)).await(t, "refused"))
+	lost := candidateOf(2, 3, port)
+	lost.host = "name..invalid"
+	join(lost).await(t, "lookup name..invalid")
 	cancel()
 	for _, end := range ends {
 		require.ErrorIs(t, <-end, context.Canceled)
 	}
 
-	d := dialer{job: jobVars{rank: 3, localRank: 0}, at: []string{"h:1"}, from: "X"}
+	d := Dialer{Job: Job{Rank: 3, LocalRank: 0}, At: []string{"h:1"}, From: "X"}
 	require.Equal(t, "for an answer of rank 0 at X=h:1", d.waits())
 	d.notes("no route")
 	require.Equal(t, "for rank 0 at X=h:1: no route", d.waits())
-	d.job.localRank = 1
+	d.Job.LocalRank = 1
 	require.Empty(t, d.waits(), "the first rank of the host says it")
-	d.job.localRank = -1
+	d.Job.LocalRank = -1
 	require.NotEmpty(t, d.waits())
-	d.job.rank = 500
+	d.Job.Rank = 500
 	require.Empty(t, d.waits(), "enough others do")
-	d.job.localRank = 0
+	d.Job.LocalRank = 0
 	d.notes("")
 	require.Empty(t, d.waits(), "rank 0 has let it in")
 }
 
 // TestNoticesGoToStderr: what a program does not choose.
 func TestNoticesGoToStderr(t *testing.T) {
-	var opt Options
-	opt.setDefaults()
-	require.Equal(t, os.Stderr, opt.notices)
-	require.Equal(t, 10*time.Second, opt.firstNotice)
+	var me Config
+	me.SetDefaults()
+	require.Equal(t, os.Stderr, me.Notices)
+	require.Equal(t, 10*time.Second, me.FirstNotice)
 }

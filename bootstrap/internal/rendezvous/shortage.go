@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"errors"
@@ -11,9 +11,9 @@ import (
 // acceptAgain is how long rank 0 waits after a failure to accept, which may pass.
 const acceptAgain = door.AcceptAgain
 
-// remedy says what to do about err, which a rank has met, where that is a lack of file descriptors.
+// Remedy says what to do about err, which a rank has met, where that is a lack of file descriptors.
 // It is empty for all other errors.
-func remedy(err error) string {
+func Remedy(err error) string {
 	switch {
 	case errors.Is(err, syscall.EMFILE):
 		return ": raise its limit of open files (ulimit -n)"
@@ -47,7 +47,7 @@ func (l *shortage) lasts(s *store, err error, now time.Time) bool {
 	if l.since.IsZero() {
 		l.since = now
 	}
-	return now.Sub(l.since) >= s.opt.shortFor
+	return now.Sub(l.since) >= s.cfg.shortFor
 }
 
 // accepts records the outcome of an accept, for the error of ranks that wait in vain.
@@ -56,7 +56,7 @@ func (h *hub) accepts(err error) {
 	defer h.mu.Unlock()
 	h.deaf = ""
 	if err != nil {
-		h.deaf, h.deafAt = err.Error()+remedy(err), time.Now()
+		h.deaf, h.deafAt = err.Error()+Remedy(err), time.Now()
 	}
 }
 

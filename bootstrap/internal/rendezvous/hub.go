@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"fmt"
@@ -63,7 +63,7 @@ type member interface {
 func newHub(size, fan int) *hub {
 	h := &hub{size: size, tree: tree{size, fan}, fence: 1, seats: make([]seat, size), full: make(chan struct{}), empty: make(chan struct{}),
 		flushFor: time.Second}
-	copy(h.jobID[:], madeSecret("").bytes)
+	copy(h.jobID[:], NewSecret("").Bytes)
 	return h
 }
 

@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"encoding/binary"
@@ -45,8 +45,6 @@ const (
 	macSize   = 32
 	jobIDSize = 16
 
-	maxSize      = 1 << 20 // ranks
-	maxEpoch     = 128
 	maxReason    = 512
 	maxHandshake = 1024         // bytes of a frame before authentication
 	maxFromRank  = MaxFence + 4 // of an authenticated rank; 4 for the sequence number
@@ -312,10 +310,10 @@ func decode(k kind, body []byte) (message, error) {
 	d := decoder{b: body}
 	m := d.message(k)
 	if m == nil {
-		return nil, errorf(ErrProtocol, "unknown frame kind %d", k)
+		return nil, Errorf(ErrProtocol, "unknown frame kind %d", k)
 	}
 	if d.bad || len(d.b) != 0 {
-		return nil, errorf(ErrProtocol, "malformed frame of kind %d, %d bytes", k, len(body))
+		return nil, Errorf(ErrProtocol, "malformed frame of kind %d, %d bytes", k, len(body))
 	}
 	return m, nil
 }
@@ -333,7 +331,7 @@ func (d *decoder) message(k kind) message {
 		copy(m.nonce[:], d.take(nonceSize))
 		m.relay = d.u16()
 		m.tls = d.tlsKind()
-		m.epoch = d.string(maxEpoch)
+		m.epoch = d.string(MaxEpoch)
 		copy(m.mac[:], d.take(macSize))
 		return m
 	case kindChallenge:

@@ -1,14 +1,16 @@
-package bootstrap
+package rendezvous
 
 import (
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
 )
 
 // nextLoss returns the next loss that a rank reports.
-func nextLoss(t *testing.T, b Bootstrap) Loss {
+func nextLoss(t *testing.T, b *Endpoint) Loss {
 	t.Helper()
 	select {
 	case l, ok := <-b.Losses():
@@ -23,7 +25,7 @@ func nextLoss(t *testing.T, b Bootstrap) Loss {
 // TestReportGivenUp: each of three ranks gives up another one. Only that one gets a report, once,
 // and the job continues.
 func TestReportGivenUp(t *testing.T) {
-	for name, list := range map[string][]Bootstrap{"tcp": startJob(t, 4), "local": NewLocal(4)} {
+	for name, list := range map[string][]*Endpoint{"tcp": startJob(t, 4, Secret{}, ""), "local": NewLocal(4)} {
 		t.Run(name, func(t *testing.T) {
 			pairs := map[int]int{0: 1, 1: 2, 2: 0} // by the rank that gives up
 			for from, to := range pairs {
@@ -34,9 +36,9 @@ func TestReportGivenUp(t *testing.T) {
 			for from, to := range pairs {
 				require.Equal(t, Loss{from, "no route", true}, nextLoss(t, list[to]))
 			}
-			ctx := timeout(t)
+			ctx := ranktest.Timeout(t)
 			// A barrier: all reports so far have been passed on.
-			each(t, 4, func(r int) error { return list[r].Fence(ctx) })
+			ranktest.Each(t, 4, func(r int) error { return list[r].Fence(ctx) })
 			for r := range list {
 				require.Empty(t, list[r].Losses(), "rank %d", r)
 			}
@@ -55,8 +57,8 @@ func TestReportGivenUp(t *testing.T) {
 
 // TestGivenUpNobody: a rank out of range breaks the protocol.
 func TestGivenUpNobody(t *testing.T) {
-	list := startJob(t, 3)
-	require.NoError(t, list[2].(*endpoint).up.send(&peerGivenUpMsg{rank: 3}))
+	list := startJob(t, 3, Secret{}, "")
+	require.NoError(t, list[2].up.send(&peerGivenUpMsg{rank: 3}))
 	for _, r := range []int{0, 1} {
 		l := nextLoss(t, list[r])
 		require.Equal(t, 2, l.Rank)
@@ -68,15 +70,15 @@ func TestGivenUpNobody(t *testing.T) {
 // reported, and the channel says so.
 func TestLossesEnd(t *testing.T) {
 	t.Run("lost", func(t *testing.T) {
-		list := startJob(t, 3)
-		require.NoError(t, list[2].(*endpoint).up.(*wireLink).f.conn.Close())
+		list := startJob(t, 3, Secret{}, "")
+		require.NoError(t, list[2].up.(*wireLink).f.conn.Close())
 		require.Equal(t, 0, nextLoss(t, list[2]).Rank)
 		requireEnded(t, list[2])
 		require.Equal(t, 2, nextLoss(t, list[1]).Rank)
 	})
 	t.Run("nonsense", func(t *testing.T) {
-		list := startJob(t, 2)
-		h := list[0].(*endpoint).up.(*rootLink).hub
+		list := startJob(t, 2, Secret{}, "")
+		h := list[0].up.(*rootLink).hub
 		h.mu.Lock()
 		to := h.seats[1].member.(*remote)
 		h.mu.Unlock()
@@ -86,7 +88,7 @@ func TestLossesEnd(t *testing.T) {
 		require.ErrorIs(t, list[1].Fence(t.Context()), ErrProtocol)
 	})
 	t.Run("closed", func(t *testing.T) {
-		list := startJob(t, 2)
+		list := startJob(t, 2, Secret{}, "")
 		require.NoError(t, list[1].Close())
 		require.Equal(t, 1, nextLoss(t, list[0]).Rank)
 		require.NoError(t, list[0].Close())
@@ -95,7 +97,7 @@ func TestLossesEnd(t *testing.T) {
 }
 
 // requireEnded requires that a rank reports no more losses.
-func requireEnded(t *testing.T, b Bootstrap) {
+func requireEnded(t *testing.T, b *Endpoint) {
 	t.Helper()
 	select {
 	case l, ok := <-b.Losses():

@@ -1,4 +1,4 @@
-package bootstrap
+package rendezvous
 
 import (
 	"context"
@@ -23,8 +23,9 @@ type uplink interface {
 	close() error
 }
 
-// endpoint is the Bootstrap of one rank, whether the hub is in its process or across a connection.
-type endpoint struct {
+// Endpoint is the Bootstrap of one rank, see there, whether the hub is in its process or across a
+// connection.
+type Endpoint struct {
 	rank, size int
 	info       Info // constant once the job is joined
 
@@ -54,28 +55,28 @@ type endpoint struct {
 	leaving  bool // Leave was called
 }
 
-func newEndpoint(rank, size int, info Info) *endpoint {
-	return &endpoint{rank: rank, size: size, info: info, table: map[string][][]byte{}, fencing: make(chan struct{}, 1),
+func newEndpoint(rank, size int, info Info) *Endpoint {
+	return &Endpoint{rank: rank, size: size, info: info, table: map[string][][]byte{}, fencing: make(chan struct{}, 1),
 		broken: make(chan struct{}), aborted: make(chan AbortInfo, 1),
 		losses: make(chan Loss, 2*size), patience: giveUpWait, told: make([]uint8, size)}
 }
 
-func (e *endpoint) Rank() int                 { return e.rank }
-func (e *endpoint) Size() int                 { return e.size }
-func (e *endpoint) Info() Info                { return e.info }
-func (e *endpoint) Aborted() <-chan AbortInfo { return e.aborted }
-func (e *endpoint) Losses() <-chan Loss       { return e.losses }
+func (e *Endpoint) Rank() int                 { return e.rank }
+func (e *Endpoint) Size() int                 { return e.size }
+func (e *Endpoint) Info() Info                { return e.info }
+func (e *Endpoint) Aborted() <-chan AbortInfo { return e.aborted }
+func (e *Endpoint) Losses() <-chan Loss       { return e.losses }
 
 // Put implements Bootstrap. It is local.
-func (e *endpoint) Put(ctx context.Context, key string, value []byte) error {
+func (e *Endpoint) Put(ctx context.Context, key string, value []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if key == "" || len(key) > MaxKey {
-		return configErrorf("put: a key has 1 to %d bytes, this one has %d", MaxKey, len(key))
+		return Errorf(ErrConfig, "put: a key has 1 to %d bytes, this one has %d", MaxKey, len(key))
 	}
 	if len(value) > MaxValue {
-		return configErrorf("put of %q: a value has at most %d bytes, this one has %d: split it over several keys", cut(key, 64), MaxValue, len(value))
+		return Errorf(ErrConfig, "put of %q: a value has at most %d bytes, this one has %d: split it over several keys", cut(key, 64), MaxValue, len(value))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -84,7 +85,7 @@ func (e *endpoint) Put(ctx context.Context, key string, value []byte) error {
 	}
 	n := entrySize + len(key) + len(value)
 	if e.size8+n > MaxFence {
-		return configErrorf("put of %q: at most %d bytes between two fences, keys included: call Fence in between", cut(key, 64), MaxFence)
+		return Errorf(ErrConfig, "put of %q: at most %d bytes between two fences, keys included: call Fence in between", cut(key, 64), MaxFence)
 	}
 	e.size8 += n
 	e.pending = append(e.pending, entry{uint32(e.rank), key, append([]byte{}, value...)}) // never nil
@@ -92,12 +93,12 @@ func (e *endpoint) Put(ctx context.Context, key string, value []byte) error {
 }
 
 // Get implements Bootstrap. It is local.
-func (e *endpoint) Get(ctx context.Context, rank int, key string) ([]byte, error) {
+func (e *Endpoint) Get(ctx context.Context, rank int, key string) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if rank < 0 || rank >= e.size {
-		return nil, configErrorf("get of %q from rank %d: ranks go from 0 to %d", cut(key, 64), rank, e.size-1)
+		return nil, Errorf(ErrConfig, "get of %q from rank %d: ranks go from 0 to %d", cut(key, 64), rank, e.size-1)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -112,13 +113,13 @@ func (e *endpoint) Get(ctx context.Context, rank int, key string) ([]byte, error
 		v = of[rank]
 	}
 	if v == nil {
-		return nil, errorf(ErrNotFound, "rank %d had put nothing under %q at the last fence (%d fences have ended)", rank, cut(key, 64), e.fences)
+		return nil, Errorf(ErrNotFound, "rank %d had put nothing under %q at the last fence (%d fences have ended)", rank, cut(key, 64), e.fences)
 	}
 	return v, nil
 }
 
 // Fence implements Bootstrap.
-func (e *endpoint) Fence(ctx context.Context) error {
+func (e *Endpoint) Fence(ctx context.Context) error {
 	select {
 	case e.fencing <- struct{}{}:
 		defer func() { <-e.fencing }()
@@ -150,7 +151,7 @@ func (e *endpoint) Fence(ctx context.Context) error {
 }
 
 // arrive takes the pending values and prepares for the answer.
-func (e *endpoint) arrive() (*fenceMsg, chan struct{}, error) {
+func (e *Endpoint) arrive() (*fenceMsg, chan struct{}, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := e.stateLocked(); err != nil {
@@ -164,7 +165,7 @@ func (e *endpoint) arrive() (*fenceMsg, chan struct{}, error) {
 
 // outcome returns the result of a fence after the job failed: the fence may have completed just
 // before.
-func (e *endpoint) outcome(done chan struct{}) error {
+func (e *Endpoint) outcome(done chan struct{}) error {
 	select {
 	case <-done:
 		return nil
@@ -177,7 +178,7 @@ func (e *endpoint) outcome(done chan struct{}) error {
 
 // giveUp leaves a fence whose context has ended. As no rank can be half in a fence, the job fails
 // for all; the hub's answer names the missing ranks.
-func (e *endpoint) giveUp(ctx context.Context, seq uint32, done chan struct{}) error {
+func (e *Endpoint) giveUp(ctx context.Context, seq uint32, done chan struct{}) error {
 	reason := cut(context.Cause(ctx).Error(), maxReason)
 	sent := e.up.send(&giveUpMsg{seq, reason})
 	t := time.NewTimer(e.patience)
@@ -196,14 +197,14 @@ func (e *endpoint) giveUp(ctx context.Context, seq uint32, done chan struct{}) e
 		text = bare(e.err)
 	}
 	e.mu.Unlock()
-	err := errorf(ctx.Err(), "%v: %s", ctx.Err(), text)
+	err := Errorf(ctx.Err(), "%v: %s", ctx.Err(), text)
 	e.fail(err)
 	return err
 }
 
 // Abort implements Bootstrap. The launcher comes first: a rank that hears of it earlier and ends
 // with a code of its own would decide that of the job.
-func (e *endpoint) Abort(code int, reason string) {
+func (e *Endpoint) Abort(code int, reason string) {
 	if e.launched != nil {
 		e.launched.Abort(code, reason)
 	}
@@ -219,13 +220,13 @@ func (e *endpoint) Abort(code int, reason string) {
 }
 
 // abort first fails this rank's calls, so that these end whatever becomes of the others.
-func (e *endpoint) abort(m *abortMsg) {
+func (e *Endpoint) abort(m *abortMsg) {
 	e.deliver(m)
 	_ = e.up.send(m) // rank 0 may be gone
 }
 
 // Leave implements Bootstrap.
-func (e *endpoint) Leave(finished bool) {
+func (e *Endpoint) Leave(finished bool) {
 	if e.launched == nil {
 		return
 	}
@@ -243,14 +244,14 @@ func (e *endpoint) Leave(finished bool) {
 }
 
 // Lost implements Bootstrap.
-func (e *endpoint) Lost(rank int) {
+func (e *Endpoint) Lost(rank int) {
 	if e.launched != nil {
 		e.launched.Lost(rank)
 	}
 }
 
 // Close implements Bootstrap.
-func (e *endpoint) Close() error {
+func (e *Endpoint) Close() error {
 	e.Leave(false)
 	e.mu.Lock()
 	if e.closed {
@@ -283,8 +284,32 @@ func (e *endpoint) Close() error {
 	return err
 }
 
+// ErrLauncherGone is why the ranks of a launcher end that is gone.
+var ErrLauncherGone = errors.New("the launcher is gone")
+
+// Launched has the launcher behind l hear of the rank's end, and the rank end when gone ends. It is
+// called before the Endpoint is used.
+func (e *Endpoint) Launched(l *link.Link, gone context.Context) {
+	e.launched = l
+	context.AfterFunc(gone, e.orphaned)
+}
+
+// Within has the launcher of s hear of an Abort and of Close, which closes s. It is called before
+// the Endpoint is used.
+func (e *Endpoint) Within(s space.Space) { e.space = s }
+
+// orphaned ends the job when its launcher is gone, which could not end this process any more.
+func (e *Endpoint) orphaned() {
+	e.mu.Lock()
+	over := e.stateLocked() != nil
+	e.mu.Unlock()
+	if !over {
+		e.abort(&abortMsg{rank: -1, code: 1, reason: ErrLauncherGone.Error()})
+	}
+}
+
 // stateLocked is the error of calls that need other ranks, nil while the job is intact.
-func (e *endpoint) stateLocked() error {
+func (e *Endpoint) stateLocked() error {
 	if e.closed {
 		return ErrClosed
 	}
@@ -292,7 +317,7 @@ func (e *endpoint) stateLocked() error {
 }
 
 // deliver handles a message from the hub. It does not block.
-func (e *endpoint) deliver(m message) {
+func (e *Endpoint) deliver(m message) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch m := m.(type) {
@@ -317,13 +342,13 @@ func (e *endpoint) deliver(m message) {
 	case *welcomeMsg:
 		e.info.JobID = hex.EncodeToString(m.jobID[:])
 	default:
-		e.breakLocked(errorf(ErrProtocol, "%v frame from rank 0", m.kind()))
+		e.breakLocked(Errorf(ErrProtocol, "%v frame from rank 0", m.kind()))
 	}
 }
 
 // lostLocked reports a loss. A rank that gave up this one and then leaves the job is reported
 // twice.
-func (e *endpoint) lostLocked(l Loss) {
+func (e *Endpoint) lostLocked(l Loss) {
 	var bit uint8 = 1
 	if l.GivenUp {
 		bit = 2
@@ -335,13 +360,13 @@ func (e *endpoint) lostLocked(l Loss) {
 }
 
 // deafen closes Losses, as no more losses can be heard of.
-func (e *endpoint) deafen() {
+func (e *Endpoint) deafen() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.deafenLocked()
 }
 
-func (e *endpoint) deafenLocked() {
+func (e *Endpoint) deafenLocked() {
 	if !e.deaf {
 		e.deaf = true
 		close(e.losses)
@@ -349,9 +374,9 @@ func (e *endpoint) deafenLocked() {
 }
 
 // ReportGivenUp implements Bootstrap.
-func (e *endpoint) ReportGivenUp(rank int, reason string) error {
+func (e *Endpoint) ReportGivenUp(rank int, reason string) error {
 	if rank < 0 || rank >= e.size {
-		return configErrorf("given up rank %d: ranks go from 0 to %d", rank, e.size-1)
+		return Errorf(ErrConfig, "given up rank %d: ranks go from 0 to %d", rank, e.size-1)
 	}
 	e.mu.Lock()
 	closed := e.closed
@@ -362,17 +387,17 @@ func (e *endpoint) ReportGivenUp(rank int, reason string) error {
 	return e.up.send(&peerGivenUpMsg{uint32(rank), cut(reason, maxReason)})
 }
 
-func (e *endpoint) releaseLocked(m *releaseMsg) {
+func (e *Endpoint) releaseLocked(m *releaseMsg) {
 	if m.seq <= e.fences && e.parent != nil {
 		return // of the parent and of rank 0, which was asked for it
 	}
 	if e.waiting == nil || m.seq != e.fences+1 {
-		e.breakLocked(errorf(ErrProtocol, "rank 0 ended fence %d, this rank is in %d", m.seq, e.fences+1))
+		e.breakLocked(Errorf(ErrProtocol, "rank 0 ended fence %d, this rank is in %d", m.seq, e.fences+1))
 		return
 	}
 	for _, v := range m.entries {
 		if int(v.rank) >= e.size {
-			e.breakLocked(errorf(ErrProtocol, "rank 0 sent a value of rank %d in a job of %d", v.rank, e.size))
+			e.breakLocked(Errorf(ErrProtocol, "rank 0 sent a value of rank %d in a job of %d", v.rank, e.size))
 			return
 		}
 	}
@@ -391,7 +416,7 @@ func (e *endpoint) releaseLocked(m *releaseMsg) {
 
 // awaitRelease waits for the answer to a fence that rank 0 has left, and then ended, to come down
 // the tree, or for the parent to say that none will come: see relay.end.
-func (e *endpoint) awaitRelease() {
+func (e *Endpoint) awaitRelease() {
 	e.mu.Lock()
 	waiting := e.waiting
 	e.mu.Unlock()
@@ -406,13 +431,13 @@ func (e *endpoint) awaitRelease() {
 }
 
 // fail makes this rank's calls fail with err, unless they fail already.
-func (e *endpoint) fail(err error) {
+func (e *Endpoint) fail(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.breakLocked(err)
 }
 
-func (e *endpoint) breakLocked(err error) {
+func (e *Endpoint) breakLocked(err error) {
 	if e.err != nil {
 		return
 	}
