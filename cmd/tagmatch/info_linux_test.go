@@ -36,5 +36,5 @@ func TestInfoWithoutSharedMemory(t *testing.T) {
 	require.Regexp(t, `(?s)device shm\n +not available +.*pidfd_open: operation not permitted`, string(out))
 	_, here, _ := command("info")
 	require.Regexp(t, `wires, best first +shm, tcp *\n`, here)
-	require.Regexp(t, `(?s)device shm\n.*threshold +65536 bytes +\(from here on each copies one half.*device tcp\n.*threshold +16384 bytes +\(from here on`, here)
+	require.Regexp(t, `(?s)device shm\n.*threshold +65536 bytes +\(from here on each end copies one half.*device tcp\n.*threshold +16384 bytes +\(from here on`, here)
 }

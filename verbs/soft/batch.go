@@ -41,10 +41,9 @@ func (q *queuePair) copyMany() bool {
 		}
 	}
 	done := mem.ReadMany(ps)
-	for k := range done {
+	for range done {
 		i := *q.mreads.front()
 		q.mreads.pop()
-		q.hasRead(q.work(i), len(ps[k].Data))
 		q.readEnded(&q.sq[i&q.mask], i)
 	}
 	return done > 0

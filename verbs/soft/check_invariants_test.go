@@ -183,9 +183,9 @@ func TestCheckSends(t *testing.T) {
 	r.q.sent = r.q.posted + 1
 	invarianttest.Violates(t, "order", r.q.checkCursors)
 	r.q.sent = r.q.posted
-	r.q.toRead = 1
+	r.q.shares = 1
 	invarianttest.Violates(t, "order", r.q.checkCursors)
-	r.q.toRead = 0
+	r.q.shares = 0
 	r.q.checkCursors()
 
 	r = newCheckRig(t)

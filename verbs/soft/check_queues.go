@@ -90,11 +90,16 @@ func (q *queuePair) checkCursors() {
 	}
 }
 
-// checkShares checks the account of what this device and its peer are to copy, which decides whose
-// turn it is.
+// checkShares checks the number of pushes that may be taken back: while there are some, the QP is
+// polled for that.
 func (q *queuePair) checkShares() {
-	invariant.Check(q.toRead >= 0 && q.toPush >= 0 && q.shares >= 0 && (q.toRead == 0 || q.mreads.len() > 0) && (q.toPush == 0 || q.shares > 0),
-		"order", "QP %d has %d bytes to read by %d READs, its peer %d to push by %d", q.num, q.toRead, q.mreads.len(), q.toPush, q.shares)
+	n := 0
+	for k := range q.rdq.len() {
+		if a := q.rdq.at(k); q.open(a) && q.work(a.index).share {
+			n++
+		}
+	}
+	invariant.Check(n == q.shares, "order", "QP %d counts %d pushes that may be taken back, of %d", q.num, q.shares, n)
 }
 
 // checkReset is called when a queue pair is reset, which ends all requests under way.

@@ -15,10 +15,9 @@ import (
 // a READ by packets. The device asks for pushes
 //   - when it works by itself (Device.Async), so that the copy of a rendezvous does not hold up the
 //     program, which computes on the same processor;
-//   - while the peer polls, for one half of each long READ, and for every second one of
-//     the shorter, so that both ends copy: of these, the shares, a device without reads of its own
-//     takes back those that the peer has not begun (takeBack), so that a READ never waits for a
-//     peer that computes.
+//   - while the peer polls, for one half of each long READ, so that both ends copy: of these, the
+//     shares, a device without reads of its own takes back those that the peer has not begun
+//     (takeBack), so that a READ never waits for a peer that computes.
 //
 // A request holds a grant, and the peer pushes while that is valid. Where a push has to end before
 // the peer's response, its grant is revoked (PushLink.Revoke). The peer may be in the middle of a
@@ -29,12 +28,9 @@ import (
 // pushBytes is the payload of wire.OpPushReq: destination address and grant.
 const pushBytes = 12
 
-// shareFrom is the length in bytes from which on a READ is shared: below it the two packets cost
-// more than half of the copy. From halveFrom on the halves are as long.
-const (
-	shareFrom = 32 << 10
-	halveFrom = 2 * shareFrom
-)
+// halveFrom is the length in bytes from which on a READ is shared: below it the two packets cost
+// more than half of the copy.
+const halveFrom = 64 << 10
 
 // idlePasses is how many passes without a copy at either end take back the last share: a few us, in
 // which a peer that polls would have begun it. The last busyPasses of them look whether the peer
@@ -43,10 +39,6 @@ const (
 	idlePasses = 32
 	busyPasses = 16
 )
-
-// unevenBy is how many bytes more one end may have to copy than the other, before it gets no more
-// of what it would have by turns.
-const unevenBy = 1 << 20
 
 // askPush asks the peer to push what this device does not read of the READ at index sent. It
 // returns false if this device has to read that too.
@@ -77,7 +69,6 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 	w.push = grant
 	if w.share = !q.d.alone(); w.share {
 		q.shares++
-		q.toPush += int64(len(dst))
 		q.reads()
 	}
 	return true
@@ -93,8 +84,7 @@ func (w *sendWork) pushed(e *sendEntry) (from, to uint64) {
 
 // part is the part of a READ of n bytes that this device copies itself; the peer is to push the
 // rest. Of a long one the lower rank copies the first half, in both directions: so a buffer that is
-// used again, or sent back, stays in the caches where it is. With nothing under way this device
-// begins.
+// used again, or sent back, stays in the caches where it is.
 func (q *queuePair) part(w *sendWork, n uint64) (lo, upto uint64) {
 	l, ok := q.link.(wire.PushLink)
 	switch {
@@ -105,30 +95,17 @@ func (q *queuePair) part(w *sendWork, n uint64) (lo, upto uint64) {
 			return 0, 0
 		}
 		return 0, n
-	case n < shareFrom || !l.Attended():
+	case n < halveFrom || !l.Attended():
 		return 0, n
-	case n >= halveFrom && l.Upper():
+	case l.Upper():
 		return n / 2, n
-	case n >= halveFrom:
-		return 0, n - n/2
 	}
-	switch d := q.toRead - q.toPush; {
-	case d > unevenBy:
-		q.turn = true
-	case d < -unevenBy, q.toRead+q.toPush == 0:
-		q.turn = false
-	default:
-		q.turn = !q.turn
-	}
-	if q.turn {
-		return 0, 0
-	}
-	return 0, n
+	return 0, n - n/2
 }
 
 // endPush ends the push of request i.
 func (q *queuePair) endPush(i uint32) {
-	e, w := &q.sq[i&q.mask], q.work(i)
+	w := q.work(i)
 	if invariant.Enabled {
 		q.d.inv.pushEnds(q.list(i)[0].addr)
 	}
@@ -138,8 +115,6 @@ func (q *queuePair) endPush(i uint32) {
 	w.push = 0
 	if w.share {
 		q.shares--
-		from, to := w.pushed(e)
-		q.toPush -= int64(to - from)
 		q.idle = 0
 	}
 }
@@ -205,13 +180,11 @@ func (q *queuePair) readRest(i uint32) {
 		return
 	case e.flags&entryHalves != 0: // its own half is not read yet, or in part: all from the start
 		e.flags &^= entryHalves
-		q.hasRead(w, int(w.upto-w.off))
 		from, to = 0, uint64(e.length)
 	default:
 		q.mreads.push(i)
 	}
 	w.off, w.upto = from, to
-	q.toRead += int64(to - from)
 	q.reads()
 }
 

@@ -329,7 +329,6 @@ func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell 
 	late := q.endPushes()
 	q.mreads.clear()
 	q.rdq.clear()
-	q.shares, q.toPush, q.toRead = 0, 0, 0
 	if late == nil {
 		q.flushAll(status, first)
 		return

@@ -56,7 +56,6 @@ func (q *queuePair) copyRead(e *sendEntry, w *sendWork) {
 	}
 	if w.off = w.lo; w.off < w.upto {
 		q.mreads.push(q.sent)
-		q.toRead += int64(w.upto - w.off)
 		q.reads()
 	}
 }
@@ -136,11 +135,9 @@ func (q *queuePair) copyOne() bool {
 		}
 		e.status = uint8(mem.Read(dst, w.addr+w.off, w.rkey))
 	}
-	q.hasRead(w, len(dst))
-	if e.status == 0 && w.off < w.upto {
+	if w.off += uint64(len(dst)); e.status == 0 && w.off < w.upto {
 		return true
 	}
-	q.hasRead(w, int(w.upto-w.off)) // nothing more of one that has failed
 	if e.status != 0 {
 		q.readFails(e, verbs.WCStatus(e.status))
 	}
@@ -160,12 +157,6 @@ func (q *queuePair) readFails(e *sendEntry, s verbs.WCStatus) {
 	if q.init.ReadFaults && s.FailsAlone() {
 		e.flags |= entryRefused
 	}
-}
-
-// hasRead records that n bytes more of a direct read were copied, or will not be.
-func (q *queuePair) hasRead(w *sendWork, n int) {
-	w.off += uint64(n)
-	q.toRead -= int64(n)
 }
 
 // readEnded records that a read has its data, or was refused alone; or one of its halves.

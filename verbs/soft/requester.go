@@ -34,10 +34,7 @@ type requester struct {
 
 	mreads  fifo[uint32]  // indexes of reads from the peer's memory under way
 	rdq     fifo[awaited] // reads, pushes and atomics that wait for response packets
-	turn    bool          // the peer copies the last READ that was shared by turns
-	shares  int           // pushes that may be taken back, of which there are
-	toPush  int64         // so many bytes,
-	toRead  int64         // and so many that the reads in mreads have left
+	shares  int           // pushes that may be taken back
 	idle    int           // passes in which this end copied nothing, and the peer was not seen to
 	pushing int           // pushes that the peer was asked for and that have not ended
 }
@@ -121,7 +118,7 @@ func (r *requester) clear() {
 	r.posted, r.sent, r.done, r.reclaimed, r.acked, r.wrote, r.fast = 0, 0, 0, 0, 0, wroteRange{}, false
 	r.mreads.clear()
 	r.rdq.clear()
-	r.shares, r.toPush, r.toRead, r.idle = 0, 0, 0, 0
+	r.shares, r.idle = 0, 0
 }
 
 // reclaim frees the slots of requests before index upto. It ignores an index that is out of range.

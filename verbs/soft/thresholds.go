@@ -16,8 +16,7 @@ func Thresholds(name string) []Threshold {
 	switch name {
 	case WireSHM:
 		return []Threshold{
-			{shareFrom, "from here on both ends copy reads, each every second one"},
-			{halveFrom, "from here on each copies one half of a read"},
+			{halveFrom, "from here on each end copies one half of a read"},
 			{wire.MaxChunk, "the most that is copied by one system call"},
 		}
 	case WireTCP:
