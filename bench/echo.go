@@ -34,39 +34,46 @@ const (
 // lastMessage is what the message says that ends the waiter.
 const lastMessage = 1
 
-func echoCases(f benchkit.Flags) []benchkit.Flags {
-	var cases []benchkit.Flags
-	for _, waiter := range []string{waiterNone, waiterSleep, waiterBusy} {
-		one := f
-		one.Waiter = waiter
-		cases = append(cases, one)
-	}
-	return cases
+// echo measures HTTP requests inside rank 0, each compared, while a goroutine of it is in Recv.
+type echo struct{ benchkit.Common }
+
+func newEcho() *echo {
+	return &echo{benchkit.Common{Sizes: benchkit.Sizes{64}, Iters: 5000}}
 }
 
-// echo measures HTTP requests inside rank 0 while a goroutine of it is in Recv.
-func echo(s *benchkit.Session, size, iters int) (benchkit.Result, error) {
-	ctx, w := context.Background(), s.World
-	if !s.First {
-		if _, err := w.Recv(ctx, echoBegin, p2p.MaskExact, nil); err != nil {
-			return benchkit.Result{}, err
+func (e *echo) Run(s *benchkit.Session, size, iters int) error {
+	for _, waiter := range []string{waiterNone, waiterSleep, waiterBusy} {
+		if !s.First {
+			if err := feed(s.World, waiter); err != nil {
+				return err
+			}
+			continue
 		}
-		return benchkit.Result{}, feed(w, s.Waiter)
+		if err := s.Report(echoes(s, size, iters, waiter)); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// echoes is rank 0 beside one kind of waiter.
+func echoes(s *benchkit.Session, size, iters int, waiter string) (benchkit.Result, error) {
+	ctx, w := context.Background(), s.World
 	if err := w.Send(ctx, s.Peer, echoBegin, nil); err != nil {
 		return benchkit.Result{}, err
 	}
 	waited := make(chan error, 1)
-	if s.Waiter == waiterNone {
+	if waiter == waiterNone {
 		waited <- nil
 	} else {
 		go func() { waited <- waitForLast(w) }()
 	}
 	r, err := requests(s, size, iters)
-	if err != nil {
-		return r, err
+	r.Waiter = waiter
+	if err == nil {
+		err = w.Send(ctx, s.Peer, echoEnd, nil)
 	}
-	if err = w.Send(ctx, s.Peer, echoEnd, nil); err != nil {
+	if err != nil {
 		return r, err
 	}
 	return r, <-waited
@@ -75,10 +82,13 @@ func echo(s *benchkit.Session, size, iters int) (benchkit.Result, error) {
 // feed is rank 1: it sends to a busy waiter until the end, and then what ends it.
 func feed(w *p2p.World, waiter string) error {
 	ctx := context.Background()
-	var err error
-	if waiter == waiterBusy {
+	_, err := w.Recv(ctx, echoBegin, p2p.MaskExact, nil)
+	switch {
+	case err != nil:
+		return err
+	case waiter == waiterBusy:
 		err = keepBusy(w)
-	} else {
+	default:
 		_, err = w.Recv(ctx, echoEnd, p2p.MaskExact, nil)
 	}
 	if err != nil || waiter == waiterNone {
@@ -145,7 +155,6 @@ func requests(s *benchkit.Session, size, iters int) (benchkit.Result, error) {
 	}
 	r := s.Result("echo", size, iters, elapsed)
 	r.Percentiles(hist, 1)
-	r.Waiter = s.Waiter
 	return r, err
 }
 

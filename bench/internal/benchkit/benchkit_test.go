@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io"
 	"runtime"
 	"strings"
@@ -17,69 +16,70 @@ import (
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
+// parsed are the faults of a test's arguments.
+func parsed(t Test, args string) error {
+	return parse("test", "", t, strings.Fields(args), io.Discard)
+}
+
 func TestSizes(t *testing.T) {
-	f := Flags{Window: 64}
-	fs := flag.NewFlagSet("test", flag.ContinueOnError)
-	f.Register(fs)
-	require.NoError(t, fs.Parse([]string{"-sizes", "0,8,2k,3M", "-window", "7", "-json"}))
-	require.Equal(t, Sizes{0, 8, 2048, 3 << 20}, f.Sizes)
-	require.Equal(t, "0,8,2048,3145728", f.Sizes.String())
-	require.NoError(t, f.validate(&Command{Window: 64}, noEnv))
+	b := NewBandwidth()
+	require.NoError(t, parsed(b, "-sizes 0,8,2k,3M -window 7 -json"))
+	require.Equal(t, Sizes{0, 8, 2048, 3 << 20}, b.Sizes)
+	require.Equal(t, "0,8,2048,3145728", b.Sizes.String())
+	require.Equal(t, 7, b.Window)
 	for _, text := range []string{"", "8,", "-1", "k", "2g", "4096m"} {
 		require.ErrorContains(t, (&Sizes{}).Set(text), "is not a size", text)
 	}
-	f.Iters, f.Window, f.GOMAXPROCS = -1, 0, -1
-	err := f.validate(&Command{Window: 64}, noEnv)
+	err := parsed(NewBandwidth(), "-iters -1 -window 0 -gomaxprocs -1")
 	for _, part := range []string{"-iters is -1", "-window is 0", "-gomaxprocs is -1"} {
 		require.ErrorContains(t, err, part)
 	}
 }
 
-func noEnv(string) string { return "" }
-
 func TestFaultsOfFlags(t *testing.T) {
-	good := Flags{Sizes: Sizes{8}, Window: 1, OffloadMin: -1, MaxTags: -1}
-	for text, spoil := range map[string]func(f *Flags){
-		`-device is "foo": this build has auto, shm, tcp`:                      func(f *Flags) { f.Device = "foo" },
-		`-device is "bar": this build has auto, shm, tcp`:                      func(f *Flags) { f.Device = "shm,bar" },
-		`-transport is "foo": this build has auto, rc, tmsrq`:                  func(f *Flags) { f.Transport = "foo" },
-		"-max-tags is 65537: give 0 to 65536, or -1 for the default":           func(f *Flags) { f.MaxTags = maxTags + 1 },
-		"-gomaxprocs is 1025: give 1 to 1024, or 0 to leave it":                func(f *Flags) { f.GOMAXPROCS = maxProcs + 1 },
-		"-window is 16385: give 1 to 16384":                                    func(f *Flags) { f.Window = maxWindow + 1 },
-		"-iters is -1: give 1 or more, or 0 for as many as the size calls for": func(f *Flags) { f.Iters = -1 },
+	for args, text := range map[string]string{
+		"-device foo":        `-device is "foo": this build has auto, shm, tcp`,
+		"-device shm,bar":    `-device is "bar": this build has auto, shm, tcp`,
+		"-transport foo":     `-transport is "foo": this build has auto, rc, tmsrq`,
+		"-max-tags 65537":    "-max-tags is 65537: give 0 to 65536, or -1 for the default",
+		"-gomaxprocs 1025":   "-gomaxprocs is 1025: give 1 to 1024, or 0 to leave it",
+		"-window 16385":      "-window is 16385: give 1 to 16384",
+		"-iters -1":          "-iters is -1: give 1 or more, or 0 for as many as the size calls for",
+		"-goroutines 100000": "-goroutines has 100000: give 1 to 65536",
+		"-json 8":            `unexpected argument "8"`,
 	} {
-		f := good
-		spoil(&f)
-		require.EqualError(t, f.validate(&Command{Window: 64}, noEnv), text)
+		require.EqualError(t, parsed(NewRate(), args), text)
 	}
-	good.MaxTags, good.OffloadMin = maxTags, maxOffloadMin
-	require.NoError(t, good.validate(&Command{Window: 64}, noEnv), "p2p allows less than the flags")
-
-	err := good.validate(&Command{Window: 64}, func(name string) string { return map[string]string{"TAGMATCH_DEVICE": "foo"}[name] })
-	require.ErrorContains(t, err, `TAGMATCH_DEVICE is "foo": this build has auto, shm, tcp`)
+	require.NoError(t, parsed(NewRate(), "-max-tags 65536 -offload-min 1099511627776"), "p2p allows less than the flags")
+	t.Setenv("TAGMATCH_DEVICE", "foo")
+	require.ErrorContains(t, parsed(NewRate(), ""), `TAGMATCH_DEVICE is "foo": this build has auto, shm, tcp`)
 }
 
 // TestDamageIsSeen runs loops whose messages arrive damaged or not at all.
 func TestDamageIsSeen(t *testing.T) {
-	rounds := func(received func(l *Loop)) Test {
-		return RoundTrips(func(_ *p2p.World, l *Loop) error {
-			for range l.Rounds {
-				received(l)
-			}
-			return nil
-		})
-	}
-	stream := func(received func(i int, buf []byte)) Test {
-		return Streams("bw", func(_ *p2p.World, s *Stream) error {
-			for n := range s.Batches {
-				for i := range n {
-					received(i, s.Buf(i))
+	rounds := func(received func(l *loop)) func(s *Session) error {
+		return func(s *Session) error {
+			_, err := s.rounds("lat", newLoop(s, 21, 10, false), 2, func(_ *p2p.World, l *loop) error {
+				for range l.rounds {
+					received(l)
 				}
-			}
-			return nil
-		})
+				return nil
+			})
+			return err
+		}
 	}
-	damaged := func(message int) Test {
+	stream := func(received func(i int, buf []byte)) func(s *Session) error {
+		return func(s *Session) error {
+			_, err := (&streamed{Window: 3}).measure(s, "bw", 21, 10, 1, func(p *part, _ *p2p.World) error {
+				for i := range p.n {
+					received(i, p.buf(i))
+				}
+				return nil
+			})
+			return err
+		}
+	}
+	damaged := func(message int) func(s *Session) error {
 		return stream(func(i int, buf []byte) {
 			if Fill(buf, i); i == message {
 				buf[20]++
@@ -87,19 +87,24 @@ func TestDamageIsSeen(t *testing.T) {
 		})
 	}
 	p2ptest.Run(t, 1, func(w *p2p.World) {
-		for text, run := range map[string]Test{
-			"round 1: a message of 21 bytes arrived damaged: byte 0 is ": rounds(func(*Loop) {}),
-			"round 1: a message of 21 bytes arrived damaged: byte 20 is ": rounds(func(l *Loop) {
-				copy(l.In, l.Out[:20])
+		for text, run := range map[string]func(s *Session) error{
+			"round 1: a message of 21 bytes arrived damaged: byte 0 is ": rounds(func(*loop) {}),
+			"round 1: a message of 21 bytes arrived damaged: byte 20 is ": rounds(func(l *loop) {
+				copy(l.in, l.out[:20])
 			}),
 			"message 0 of 21 bytes arrived damaged: byte 0 is ":  stream(func(int, []byte) {}),
 			"message 0 of 21 bytes arrived damaged: byte 20 is ": damaged(0),
 			"message 3 of 21 bytes arrived damaged: byte 20 is ": damaged(3), // at the end
 		} {
-			_, err := run(&Session{Flags: Flags{Window: 3}, World: w}, 21, 10)
-			require.ErrorContains(t, err, text)
+			require.ErrorContains(t, run(&Session{World: w}), text)
 		}
-		r, err := rounds(func(l *Loop) { copy(l.In, l.Out) })(&Session{Flags: Flags{Check: true}, World: w}, 21, 10)
+		s := &Session{World: w}
+		r, err := s.rounds("lat", newLoop(s, 21, 10, true), 2, func(_ *p2p.World, l *loop) error {
+			for range l.rounds {
+				copy(l.in, l.out)
+			}
+			return nil
+		})
 		require.NoError(t, err)
 		require.Equal(t, 10, r.Iters)
 	})
@@ -109,8 +114,8 @@ func TestDamageIsSeen(t *testing.T) {
 func TestOverlapChecked(t *testing.T) {
 	for _, check := range []bool{false, true} {
 		p2ptest.Run(t, 2, func(w *p2p.World) {
-			s := &Session{Flags: Flags{Check: check}, World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0}
-			o := newOverlap(s, 21)
+			s := &Session{World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0}
+			o := newOverlap(s, 21, check)
 			require.NoError(t, o.verified())
 			_, err := o.round(true, 1)
 			require.NoError(t, err)
@@ -126,57 +131,54 @@ func TestOverlapChecked(t *testing.T) {
 	}
 }
 
-func TestNoCheck(t *testing.T) {
-	c := Command{Name: "idle", Sizes: Sizes{8}}
-	f, err := c.parse([]string{"-check"}, io.Discard)
-	require.NoError(t, err)
-	require.True(t, f.Check)
-	c.NoCheck = true
-	_, err = c.parse([]string{"-check"}, io.Discard)
-	require.ErrorContains(t, err, "flag provided but not defined: -check")
-}
-
-func TestRanksFlag(t *testing.T) {
-	star := Command{Name: "star", N: 8, Sizes: Sizes{8}}
-	f, err := star.parse([]string{"-n", "3"}, io.Discard)
-	require.NoError(t, err)
-	require.Equal(t, 3, f.Ranks)
+// TestOwnFlags: a test has its own flags and no others.
+func TestOwnFlags(t *testing.T) {
+	a := NewAlltoall()
+	require.NoError(t, parsed(a, "-n 3 -check"))
+	require.Equal(t, [2]any{3, true}, [2]any{a.N, a.Check})
 	for _, n := range []string{"1", "5000"} {
-		_, err = star.parse([]string{"-n", n}, io.Discard)
-		require.EqualError(t, err, "-n is "+n+": give 2 to 4096 ranks")
+		require.EqualError(t, parsed(NewLatency(), "-n "+n), "-n is "+n+": give 2 to 4096 ranks")
 	}
-	_, err = (&Command{Name: "lat", Sizes: Sizes{8}}).parse([]string{"-n", "3"}, io.Discard)
-	require.ErrorContains(t, err, "flag provided but not defined: -n")
+	require.ErrorContains(t, parsed(NewIdle(), "-check"), "flag provided but not defined: -check")
+	require.ErrorContains(t, parsed(NewBandwidth(), "-n 3"), "flag provided but not defined: -n")
+	require.ErrorContains(t, parsed(NewThreads(), "-window 3"), "flag provided but not defined: -window")
 }
 
-// TestAsyncFlag: only a flag that was given overrides the environment, here and in jobs of rows.
+// TestAsyncFlag: only a flag that was given overrides the environment, here and in jobs of a table.
 func TestAsyncFlag(t *testing.T) {
-	overlap := Command{Name: "overlap", Sizes: Sizes{8}}
 	for arg, want := range map[string]p2p.AsyncMode{"-json": p2p.AsyncDefault, "-async": p2p.AsyncOn, "-async=true": p2p.AsyncOn, "-async=0": p2p.AsyncOff} {
-		f, err := overlap.parse([]string{arg}, io.Discard)
-		require.NoError(t, err)
-		config := f.config()
-		require.Equal(t, want, config.Async, arg)
-		child, err := overlap.parse(f.chosen(), io.Discard)
-		require.NoError(t, err)
-		require.Equal(t, want, child.Async, arg)
-		for _, row := range OverlapRows(f) {
-			wantRow := want
+		overlap := NewOverlap()
+		require.NoError(t, parsed(overlap, arg))
+		require.Equal(t, want, overlap.Config().Async, arg)
+		jobs := overlap.Jobs()
+		require.Len(t, jobs, 8)
+		for _, job := range jobs {
+			line := NewOverlap()
+			require.NoError(t, parsed(line, arg+" "+strings.Join(job.Args, " ")))
+			wantLine := want
 			if want == p2p.AsyncDefault {
-				wantRow = map[string]p2p.AsyncMode{"rc": p2p.AsyncOff, "tmsrq": p2p.AsyncOn}[row.Transport]
+				wantLine = map[string]p2p.AsyncMode{"rc": p2p.AsyncOff, "tmsrq": p2p.AsyncOn}[line.transport]
 			}
-			require.Equal(t, wantRow, row.Async, "%s %s", arg, row.Transport)
+			require.Equal(t, wantLine, line.Config().Async, "%s %v", arg, job.Args)
 		}
 	}
-	_, err := overlap.parse([]string{"-async=maybe"}, io.Discard)
-	require.ErrorContains(t, err, `invalid boolean value "maybe" for -async: give true or false`)
+	require.ErrorContains(t, parsed(NewOverlap(), "-async=maybe"), `invalid boolean value "maybe" for -async: give true or false`)
+}
+
+func TestJobsOfCrowds(t *testing.T) {
+	l, a := NewLatency(), NewAlltoall()
+	require.Empty(t, l.Jobs())
+	l.N, a.N = 64, 64
+	for _, jobs := range [][]Job{l.Jobs(), a.Jobs()} {
+		require.Equal(t, []Job{{2, []string{"-n", "2"}}, {64, []string{"-n", "64"}}}, jobs)
+	}
 }
 
 func TestResultLine(t *testing.T) {
 	var out bytes.Buffer
 	p := reporter{out: &out, json: true}
-	require.NoError(t, p.print(&Result{Test: "lat", Device: "shm", Transport: "rc", Size: 8, Iters: 10, AvgUs: 0.5}))
-	require.Equal(t, `{"test":"lat","device":"shm","transport":"rc","size":8,"iters":10,"avg_us":0.5,"p50_us":0,"p99_us":0,"mb_s":0,"msg_s":0}`+"\n", out.String())
+	require.NoError(t, p.print(&Result{Test: "bw", Device: "shm", Transport: "rc", Size: 8, Iters: 10, AvgUs: 0.5}))
+	require.Equal(t, `{"test":"bw","device":"shm","transport":"rc","size":8,"iters":10,"avg_us":0.5,"p50_us":0,"p99_us":0,"mb_s":0,"msg_s":0}`+"\n", out.String())
 }
 
 // full takes so many writes.
@@ -205,21 +207,19 @@ func TestLostLines(t *testing.T) {
 func TestMeasuring(t *testing.T) {
 	for _, check := range []bool{false, true} {
 		var out bytes.Buffer
+		verified := Verified{Check: check}
 		p2ptest.Run(t, 2, func(w *p2p.World) {
-			s := &Session{Flags: Flags{Window: 4, Check: check}, World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0,
-				report: &reporter{out: &out, json: true}}
-			for _, run := range []func(*Session, int, int) (Result, error){PingPong, Bandwidth, Rate, Overlap} {
+			s := &Session{World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0, report: &reporter{out: &out, json: true}}
+			stream := streamed{verified, 4, false}
+			one := pairs{Counts{1}}
+			for _, test := range []Test{&Latency{Verified: verified}, &Bandwidth{stream}, &Rate{stream, one, false}, &Rate{stream, one, true}, &Overlap{verified}} {
 				for _, size := range []int{0, 9, 100 << 10} {
-					r, err := run(s, size, 10)
-					require.NoError(t, err)
-					if s.First {
-						require.NoError(t, s.report.print(&r))
-					}
+					require.NoError(t, test.Run(s, size, 10))
 				}
 			}
 		})
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		require.Len(t, lines, 12)
+		require.Len(t, lines, 15)
 		var r Result
 		require.NoError(t, json.Unmarshal([]byte(lines[2]), &r))
 		require.Equal(t, [4]any{"lat", "loop", 100 << 10, 10}, [4]any{r.Test, r.Device, r.Size, r.Iters})
@@ -232,22 +232,15 @@ func TestMeasuring(t *testing.T) {
 // TestCold has every message of a stream in a buffer of its own, beside each other in pages.
 func TestCold(t *testing.T) {
 	seen := map[*byte]bool{}
-	p2ptest.Run(t, 1, func(w *p2p.World) {
-		s := &Session{Flags: Flags{Window: 3, Cold: true}, World: w}
-		_, err := Streams("bw", func(_ *p2p.World, st *Stream) error {
-			st.verify(false)
-			const bufs = coldBytes / 4096
-			for i := range 2 * bufs {
-				buf := st.Buf(i)
-				if len(buf) != 21 || seen[&buf[0]] != (i >= bufs) {
-					t.Fatalf("buffer %d has %d bytes; used before: %v", i, len(buf), seen[&buf[0]])
-				}
-				seen[&buf[0]] = true
-			}
-			return nil
-		})(s, 21, 1)
-		require.NoError(t, err)
-	})
+	p := (&streamed{Window: 3, Cold: true}).part(&Session{}, 21, 0, 1)
+	const bufs = coldBytes / 4096
+	for i := range 2 * bufs {
+		buf := p.buf(i)
+		if len(buf) != 21 || seen[&buf[0]] != (i >= bufs) {
+			t.Fatalf("buffer %d has %d bytes; used before: %v", i, len(buf), seen[&buf[0]])
+		}
+		seen[&buf[0]] = true
+	}
 }
 
 func TestFloodJudged(t *testing.T) {
@@ -263,7 +256,7 @@ func TestFloodJudged(t *testing.T) {
 	var out bytes.Buffer
 	p := reporter{out: &out}
 	require.NoError(t, p.print(&Result{Test: "flood", Flood: &r}))
-	require.Contains(t, out.String(), "BEYOND ITS BOUND")
+	require.Regexp(t, "bound MiB.*\n.* 65 ", out.String())
 }
 
 func TestMemory(t *testing.T) {
@@ -271,10 +264,9 @@ func TestMemory(t *testing.T) {
 		t.Skip("memory is measured by Linux's /proc")
 	}
 	held := bytes.Repeat([]byte{1}, 32<<20)
-	now, peak, err := Resident()
+	peak, err := peakMemory()
 	require.NoError(t, err)
-	require.Greater(t, now, int64(len(held)))
-	require.GreaterOrEqual(t, peak, now)
+	require.Greater(t, peak, int64(len(held)))
 	free, err := available()
 	require.NoError(t, err)
 	require.Positive(t, free)

@@ -2,6 +2,8 @@ package benchkit
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"sync/atomic"
 	"testing"
 
@@ -15,17 +17,13 @@ func TestAlltoall(t *testing.T) {
 	for _, ranks := range []int{2, 5} {
 		var out bytes.Buffer
 		p2ptest.Run(t, ranks, func(w *p2p.World) {
-			s := &Session{Flags: Flags{Check: true}, World: w, First: w.Rank() == 0, report: &reporter{out: &out}}
+			s := &Session{World: w, First: w.Rank() == 0, report: &reporter{out: &out}}
 			for _, size := range []int{0, 1, 9, 100 << 10} {
-				r, err := Alltoall(s, size, 5)
-				require.NoError(t, err)
-				require.Equal(t, [4]any{"alltoall", ranks, size, 5}, [4]any{r.Test, r.Ranks, r.Size, r.Iters})
-				if s.First {
-					require.NoError(t, s.report.print(&r))
-				}
+				require.NoError(t, (&Alltoall{Verified: Verified{Check: true}}).Run(s, size, 5))
 			}
 		})
-		require.Regexp(t, `us of an exchange.*\n.*exchanges.*\n +0 .*\n +1 .*\n +9 .*\n +100k .* 1.00\n$`, out.String())
+		row := fmt.Sprintf(`.* %d +%%s +5 .* 1.000\n`, ranks)
+		require.Regexp(t, `#.*\n.* ranks .*\n`+fmt.Sprintf(row+row+row+row+"$", "0", "1", "9", "100k"), out.String())
 	}
 }
 
@@ -43,21 +41,12 @@ func TestParked(t *testing.T) {
 			return
 		}
 		require.NoError(t, s.greet(measuring, size))
-		r, err := Latency(s, 8, 5)
-		require.NoError(t, err)
-		require.Equal(t, size, r.Ranks)
+		s.report = &reporter{out: io.Discard}
+		require.NoError(t, (&Latency{}).Run(s, 8, 5))
 		require.GreaterOrEqual(t, w.Metrics().EagerSent, uint64(size-measuring+5))
 		if s.First {
 			dismissed.Store(true)
 			require.NoError(t, s.dismiss(measuring))
 		}
 	})
-}
-
-func TestCrowdRows(t *testing.T) {
-	require.Empty(t, LatencyRows(Flags{Ranks: 2}))
-	for _, rows := range [][]Flags{LatencyRows(Flags{Ranks: 64}), AlltoallRows(Flags{Ranks: 64})} {
-		require.Len(t, rows, 2)
-		require.Equal(t, [2]int{2, 64}, [2]int{rows[0].Ranks, rows[1].Ranks})
-	}
 }

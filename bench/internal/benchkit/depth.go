@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/tagmatch/tagmatch/p2p"
 )
@@ -20,38 +23,54 @@ const (
 
 var kinds = []string{KindPosted, KindUnexpected, KindAnySource, KindMasks, kindAll}
 
-// DepthCases are the kinds with each depth.
-func DepthCases(f Flags) []Flags {
-	var cases []Flags
-	for _, kind := range either(f.Kind, kindAll, kinds[:len(kinds)-1]...) {
-		f.Kind = kind
-		cases = append(cases, casesOf(f, func(f *Flags) *Counts { return &f.Depths })...)
-	}
-	return cases
+// Depth measures half round trips while both ranks have queued entries that match nothing of them.
+type Depth struct {
+	Verified
+	Depths Counts
+	Kind   string
 }
 
-// Depth measures half round trips while both ranks have queued entries that match nothing of them.
-func Depth(s *Session, size, iters int) (Result, error) {
-	d := &depth{s: s, n: s.Depths[0], tag: queued}
-	if s.Kind == KindAnySource {
-		d.tag = queuedComm
+// NewDepth has the defaults.
+func NewDepth() *Depth {
+	d := &Depth{Depths: Counts{16, 10_000, 100_000, 1_000_000}}
+	d.Sizes = Sizes{8}
+	return d
+}
+
+// Register adds the flags.
+func (d *Depth) Register(fs *flag.FlagSet) {
+	d.Verified.Register(fs)
+	fs.Var(&d.Depths, "depths", "`numbers` of queued entries, separated by commas")
+	fs.StringVar(&d.Kind, "kind", kindAll, "`what` the queued entries are: "+strings.Join(kinds, ", "))
+}
+
+// Faults of the flags.
+func (d *Depth) Faults() []error {
+	errs := d.Verified.Faults()
+	if !slices.Contains(kinds, d.Kind) {
+		errs = append(errs, fmt.Errorf("-kind is %q: give one of %s", d.Kind, strings.Join(kinds, ", ")))
 	}
-	if err := d.fill(); err != nil {
-		return Result{}, err
+	return errs
+}
+
+// Config has room for the messages of each case. A message takes a record, its bytes and perhaps an
+// index, and a peer that wants all memory gets half of it.
+func (d *Depth) Config() p2p.Config {
+	c := d.Verified.Config()
+	c.UnexpectedLimit = 64<<20 + int64(slices.Max(d.Depths))*1024
+	return c
+}
+
+// Run measures a size.
+func (d *Depth) Run(s *Session, size, iters int) error {
+	for _, kind := range either(d.Kind, kindAll, kinds[:len(kinds)-1]...) {
+		for _, n := range d.Depths {
+			if err := s.Report(newQueue(s, kind, n).measure(newLoop(s, size, iters, d.Check))); err != nil {
+				return err
+			}
+		}
 	}
-	body := bounce
-	if s.Kind == KindAnySource {
-		body = bounceComm
-	}
-	r, err := s.rounds("depth", size, iters, 2, body)
-	if err != nil {
-		return r, err
-	}
-	r.Depth, r.Kind = d.n, s.Kind
-	if err := d.empty(); err != nil {
-		return r, err
-	}
-	return r, s.sync() // what the peer queues next must not find a receive
+	return nil
 }
 
 // Tags of the first queued entry.
@@ -63,27 +82,44 @@ const (
 // queuedBytes is the size of a queued message, and of a receive's buffer.
 const queuedBytes = 8
 
-// depth is one rank's side.
-type depth struct {
+// queue is one rank's side.
+type queue struct {
 	s    *Session
+	kind string
 	n    int
 	tag  p2p.Tag       // of the first entry
 	reqs []p2p.Request // the queued receives
 }
 
-// depthLimit has room for the messages of each case. A message takes a record, its bytes and
-// perhaps an index, and a peer that wants all memory gets half of it.
-func (f *Flags) depthLimit() int64 {
-	most := 0
-	for _, n := range f.Depths {
-		most = max(most, n)
+func newQueue(s *Session, kind string, n int) *queue {
+	if kind == KindAnySource {
+		return &queue{s: s, kind: kind, n: n, tag: queuedComm}
 	}
-	return 64<<20 + int64(most)*1024
+	return &queue{s: s, kind: kind, n: n, tag: queued}
+}
+
+func (d *queue) measure(l *loop) (Result, error) {
+	if err := d.fill(); err != nil {
+		return Result{}, err
+	}
+	body := bounce
+	if d.kind == KindAnySource {
+		body = bounceComm
+	}
+	r, err := d.s.rounds("depth", l, 2, body)
+	if err != nil {
+		return r, err
+	}
+	r.Depth, r.Kind = d.n, d.kind
+	if err := d.empty(); err != nil {
+		return r, err
+	}
+	return r, d.s.sync() // what the peer queues next must not find a receive
 }
 
 // fill queues the entries on both ranks.
-func (d *depth) fill() error {
-	if d.s.Kind == KindUnexpected {
+func (d *queue) fill() error {
+	if d.kind == KindUnexpected {
 		return d.send()
 	}
 	d.reqs = make([]p2p.Request, d.n)
@@ -95,9 +131,9 @@ func (d *depth) fill() error {
 }
 
 // post queues receive i.
-func (d *depth) post(i int, buf []byte) p2p.Request {
+func (d *queue) post(i int, buf []byte) p2p.Request {
 	tag := d.tag + p2p.Tag(i)
-	switch d.s.Kind {
+	switch d.kind {
 	case KindAnySource:
 		return d.s.World.Comm().Irecv(p2p.AnySource, tag, buf)
 	case KindMasks:
@@ -107,7 +143,7 @@ func (d *depth) post(i int, buf []byte) p2p.Request {
 }
 
 // send has each rank send the entries of the other.
-func (d *depth) send() error {
+func (d *queue) send() error {
 	buf := make([]byte, queuedBytes)
 	for i := range d.n {
 		binary.LittleEndian.PutUint64(buf, uint64(i))
@@ -119,13 +155,13 @@ func (d *depth) send() error {
 }
 
 // check returns, on both ranks, when the entries are queued on both.
-func (d *depth) check() error {
+func (d *queue) check() error {
 	if err := d.s.sync(); err != nil {
 		return err
 	}
 	m := d.s.World.Metrics()
 	got := m.PostedNow
-	if d.s.Kind == KindUnexpected {
+	if d.kind == KindUnexpected {
 		got = m.UnexpectedNow
 	}
 	if got < d.n {
@@ -135,8 +171,8 @@ func (d *depth) check() error {
 }
 
 // empty ends the entries.
-func (d *depth) empty() error {
-	if d.s.Kind == KindUnexpected {
+func (d *queue) empty() error {
+	if d.kind == KindUnexpected {
 		return d.receive()
 	}
 	for i := range d.reqs {
@@ -151,7 +187,7 @@ func (d *depth) empty() error {
 }
 
 // receive receives the queued messages.
-func (d *depth) receive() error {
+func (d *queue) receive() error {
 	buf := make([]byte, queuedBytes)
 	for i := range d.n {
 		if _, err := d.s.World.Recv(context.Background(), d.tag+p2p.Tag(i), p2p.MaskExact, buf); err != nil {
@@ -165,34 +201,22 @@ func (d *depth) receive() error {
 }
 
 // bounceComm is bounce with a Comm, whose receives name their source.
-func bounceComm(w *p2p.World, l *Loop) error {
+func bounceComm(w *p2p.World, l *loop) error {
 	ctx, c, peer := context.Background(), w.Comm(), 1-w.Rank()
-	for range l.Rounds {
+	for range l.rounds {
 		if w.Rank() == 0 {
-			if err := c.Send(ctx, peer, ping, l.Out); err != nil {
+			if err := c.Send(ctx, peer, ping, l.out); err != nil {
 				return err
 			}
 		}
-		if _, err := c.Recv(ctx, peer, ping, l.In); err != nil {
+		if _, err := c.Recv(ctx, peer, ping, l.in); err != nil {
 			return err
 		}
 		if w.Rank() == 1 {
-			if err := c.Send(ctx, peer, ping, l.Out); err != nil {
+			if err := c.Send(ctx, peer, ping, l.out); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-var depthTable = layout{
-	of: func(r *Result) bool { return r.Depth > 0 },
-	note: func(r *Result) string {
-		return wires(r) + "; half round trip in us behind queued entries that do not match, and over that with the first depth of the same kind"
-	},
-	columns: []column{sizeColumn,
-		{"kind", 10, func(r *Result) string { return r.Kind }},
-		whole("depth", 10, func(r *Result) int { return r.Depth }),
-		roundsColumn("round trips", 11), avgColumn, p50Column, p99Column, overColumn},
-	over: func(r *Result) (string, float64) { return fmt.Sprint(r.Kind, r.Size), r.AvgUs },
 }

@@ -2,16 +2,18 @@ package benchkit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/launch"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -20,7 +22,7 @@ import (
 const (
 	floodSenders = 3
 	floodHerald  = 1 + floodSenders
-	FloodRanks   = floodHerald + 1
+	floodRanks   = floodHerald + 1
 )
 
 // What the flooded rank does until everything has been posted.
@@ -52,43 +54,146 @@ const settle = 200 * time.Millisecond
 // payloads is the number of different contents of a sender's messages. All are parts of one buffer.
 const payloads = 4093
 
+// Flooding floods rank 0 with messages of one size while it does not receive, or waits for
+// something else. A process has one peak of memory, so each line of its table is a job.
+type Flooding struct {
+	Common
+	While string
+}
+
+var whiles = []string{WhileIdle, WhileRecv, whileBoth}
+
+// NewFlooding has the defaults.
+func NewFlooding() *Flooding {
+	return &Flooding{Common: Common{Sizes: Sizes{0, 64, 1 << 10, 64 << 10}}}
+}
+
+// Register adds the flags.
+func (f *Flooding) Register(fs *flag.FlagSet) {
+	f.Common.Register(fs)
+	fs.IntVar(&f.Iters, "messages", 0, "the same as -iters")
+	fs.StringVar(&f.While, "while", whileBoth, "`what` the flooded rank does until everything is posted: "+strings.Join(whiles, ", "))
+}
+
+// Faults of the flags, and a want of memory: the kernel would kill some process.
+func (f *Flooding) Faults() []error {
+	errs := f.Common.Faults()
+	if !slices.Contains(whiles, f.While) {
+		errs = append(errs, fmt.Errorf("-while is %q: give one of %s", f.While, strings.Join(whiles, ", ")))
+	}
+	if launch.Launched() {
+		if f.While == whileBoth || len(f.Sizes) != 1 {
+			errs = append(errs, errors.New("a process has one peak of memory: under a launcher give one of -sizes, and -while idle or recv"))
+		}
+		return errs
+	}
+	for _, size := range f.Sizes {
+		errs = append(errs, f.fits(size))
+	}
+	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+}
+
+// floodRecords is the memory of a message besides its bytes, in all processes together: its
+// operation, request and index at the sender, its record at the receiver, and garbage.
+const floodRecords = 1 << 10
+
+// fits returns an error if the host lacks the memory for a size.
+func (f *Flooding) fits(size int) error {
+	free, err := available()
+	if err != nil {
+		return err
+	}
+	eager, err := setting(f.Config(), "EagerLimit")
+	if err != nil {
+		return nil // it is told with the other settings
+	}
+	each, n := int64(floodRecords), int64(cmp.Or(f.Iters, f.Messages(size, "")))
+	// Larger messages stay with their senders, which share buffers.
+	if f.While != WhileRecv && int64(size) <= eager {
+		each += int64(size)
+	}
+	if n*each > free {
+		return fmt.Errorf("%d messages of %s take up to %d MiB of memory, %d are available: give fewer by -messages", n, sizeName(size), n*each>>20, free>>20)
+	}
+	return nil
+}
+
+// Config lets senders send any number of messages.
+func (f *Flooding) Config() p2p.Config {
+	c := f.Common.Config()
+	c.SendLimit = floodSendLimit
+	return c
+}
+
+// Ranks of a flood.
+func (f *Flooding) Ranks() (started, measuring int) { return floodRanks, floodRanks }
+
+// Jobs are one for each peak to measure.
+func (f *Flooding) Jobs() (jobs []Job) {
+	for _, device := range either(f.device, "auto", "shm", "tcp") {
+		for _, transport := range either(f.transport, "auto", "rc", "tmsrq") {
+			for _, size := range f.Sizes {
+				for _, while := range either(f.While, whileBoth, WhileIdle, WhileRecv) {
+					jobs = append(jobs, Job{floodRanks, []string{"-device", device, "-transport", transport, "-sizes", strconv.Itoa(size), "-while", while}})
+				}
+			}
+		}
+	}
+	return jobs
+}
+
+// Messages of all senders.
+func (f *Flooding) Messages(size int, _ string) int {
+	if size > 16<<10 {
+		return 1e6
+	}
+	return 1e7
+}
+
+// Run floods with n messages of one size.
+func (f *Flooding) Run(s *Session, size, n int) error {
+	limit, err := setting(f.Config(), "UnexpectedLimit")
+	if err != nil {
+		return err
+	}
+	return s.Report((&flood{s: s, while: f.While, manual: f.manual, limit: limit, size: size, n: n}).play())
+}
+
 // Flood is the result of a flood, beside its Result, whose msg_s is from the first send to the last
-// receive.
+// receive. Memory is in bytes.
 type Flood struct {
-	While          string  `json:"while"`
-	Senders        int     `json:"senders"`
-	Limit          int64   `json:"unexpected_limit"`
-	Bound          int64   `json:"bound"`    // Limit and FloodConstant
-	Base           int64   `json:"base_rss"` // before the flood
-	Peak           int64   `json:"peak_rss"` // until the flooded rank begins to receive the flood
-	EndPeak        int64   `json:"end_peak_rss"`
-	Within         bool    `json:"within_bound"` // see judge
+	While          string  `json:"while" col:"while"`
+	Limit          int64   `json:"unexpected_limit" col:"limit MiB"`
+	Bound          int64   `json:"bound" col:"bound MiB"`   // Limit and FloodConstant
+	Peak           int64   `json:"peak_rss" col:"peak MiB"` // until the flooded rank begins to receive the flood
+	EndPeak        int64   `json:"end_peak_rss" col:"end MiB"`
+	Within         bool    `json:"within_bound" col:"within"` // see judge
 	UnexpectedPeak int64   `json:"unexpected_peak"`
 	EndUnexpected  int64   `json:"end_unexpected_peak"`
-	HeldUp         uint64  `json:"held_up"` // of all senders together
-	WantsSent      uint64  `json:"wants_sent"`
-	WantsReceived  uint64  `json:"wants_received"`
-	Released       uint64  `json:"released"`
+	HeldUp         uint64  `json:"held_up" col:"held up"` // of all senders together
+	WantsReceived  uint64  `json:"wants_received" col:"wants"`
+	Released       uint64  `json:"released" col:"released"`
 	PostS          float64 `json:"post_s"` // until everything was posted
 	DrainS         float64 `json:"drain_s"`
 }
 
 // flood is one rank's side.
 type flood struct {
-	s     *Session
-	size  int
-	n     int // messages of all senders
-	bytes [floodSenders][]byte
+	s      *Session
+	while  string
+	manual bool
+	limit  int64
+	size   int
+	n      int // messages of all senders
+	bytes  [floodSenders][]byte
 }
 
-// FloodRank floods rank 0 with n messages of one size.
-func FloodRank(s *Session, size, n int) (Result, error) {
-	f := &flood{s: s, size: size, n: n}
+func (f *flood) play() (Result, error) {
 	for i := range f.bytes {
-		f.bytes[i] = make([]byte, size+payloads)
+		f.bytes[i] = make([]byte, f.size+payloads)
 		Fill(f.bytes[i], i)
 	}
-	switch rank := s.World.Rank(); rank {
+	switch rank := f.s.World.Rank(); rank {
 	case 0:
 		return f.flooded()
 	case floodHerald:
@@ -96,14 +201,6 @@ func FloodRank(s *Session, size, n int) (Result, error) {
 	default:
 		return Result{}, f.send(rank - 1)
 	}
-}
-
-// FloodMessages is the default number of messages of a size.
-func FloodMessages(size int) int {
-	if size > 16<<10 {
-		return 1e6
-	}
-	return 1e7
 }
 
 func (f *flood) count(i int) int { return (f.n + floodSenders - 1 - i) / floodSenders }
@@ -163,7 +260,7 @@ func (f *flood) herald() error {
 		}
 	}
 	var err error
-	if f.s.While == WhileRecv {
+	if f.while == WhileRecv {
 		err = w.Send(ctx, 0, tagStop, nil)
 	} else {
 		err = w.Comm().Send(ctx, 0, tagPosted, nil)
@@ -175,10 +272,6 @@ func (f *flood) herald() error {
 }
 
 func (f *flood) flooded() (Result, error) {
-	base, _, err := Resident()
-	if err != nil {
-		return Result{}, err
-	}
 	start := time.Now()
 	for i := range floodSenders {
 		if err := f.s.World.Comm().Send(context.Background(), 1+i, tagBegin, nil); err != nil {
@@ -189,7 +282,7 @@ func (f *flood) flooded() (Result, error) {
 		return Result{}, err
 	}
 	posted, before := time.Since(start), f.s.World.Metrics()
-	_, peak, err := Resident()
+	peak, err := peakMemory()
 	if err != nil {
 		return Result{}, err
 	}
@@ -198,7 +291,7 @@ func (f *flood) flooded() (Result, error) {
 	}
 	elapsed := time.Since(start)
 	r := f.s.Result("flood", f.size, f.n, elapsed-settle)
-	r.Flood = &Flood{While: f.s.While, Senders: floodSenders, Base: base, Peak: peak, UnexpectedPeak: before.UnexpectedPeak,
+	r.Flood = &Flood{While: f.while, Limit: f.limit, Peak: peak, UnexpectedPeak: before.UnexpectedPeak,
 		PostS: (posted - settle).Seconds(), DrainS: (elapsed - posted).Seconds()}
 	return r, r.Flood.finish(f.s)
 }
@@ -206,12 +299,12 @@ func (f *flood) flooded() (Result, error) {
 // meanwhile is what rank 0 does until everything was posted.
 func (f *flood) meanwhile() error {
 	ctx, w := context.Background(), f.s.World
-	if f.s.While == WhileRecv {
+	if f.while == WhileRecv {
 		_, err := w.Recv(ctx, tagStop, p2p.MaskExact, nil)
 		return err
 	}
 	told := w.Comm().Irecv(floodHerald, tagPosted, nil) // no message of the flood can match it
-	if !f.s.Manual {
+	if !f.manual {
 		<-told.Done() // outside the library, as a rank that computes
 	}
 	_, err := told.Wait(ctx)
@@ -224,7 +317,7 @@ func (f *flood) drain() error {
 	longest := f.count(0)
 	for k := range longest {
 		seq := k
-		if f.s.While == WhileIdle {
+		if f.while == WhileIdle {
 			seq = longest - 1 - k
 		}
 		for i := range floodSenders {
@@ -265,17 +358,13 @@ func (r *Flood) finish(s *Session) error {
 		r.Released += binary.LittleEndian.Uint64(b[16:])
 	}
 	var err error
-	if _, r.EndPeak, err = Resident(); err != nil {
+	if r.EndPeak, err = peakMemory(); err != nil {
 		return err
 	}
 	if err = s.World.Comm().Send(context.Background(), floodHerald, tagEnd, nil); err != nil {
 		return err
 	}
-	m := s.World.Metrics()
-	r.WantsSent, r.EndUnexpected = m.WantsSent, m.UnexpectedPeak
-	if r.Limit, err = s.Flags.bytes("UnexpectedLimit"); err != nil {
-		return err
-	}
+	r.EndUnexpected = s.World.Metrics().UnexpectedPeak
 	r.judge()
 	return nil
 }
@@ -294,16 +383,10 @@ func (r *Flood) judged() int64 {
 	return r.Peak
 }
 
-// bytes is the value in effect of a field of p2p.Config, which the environment may have set.
-func (f *Flags) bytes(field string) (int64, error) {
-	c := f.config()
-	settings, err := c.Effective(os.Getenv)
-	if err != nil {
-		return 0, err
+// verdict is an error if the peak exceeded the bound; other tests, whose Flood is nil, have none.
+func (r *Flood) verdict() error {
+	if r == nil || r.Within {
+		return nil
 	}
-	i := slices.IndexFunc(settings, func(s p2p.Setting) bool { return s.Field == field })
-	if settings[i].Value == "none" {
-		return 0, nil
-	}
-	return strconv.ParseInt(strings.TrimSuffix(settings[i].Value, " bytes"), 10, 64)
+	return fmt.Errorf("the flooded rank had %d bytes in memory, its bound is %d bytes", r.judged(), r.Bound)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"time"
 
@@ -12,34 +13,59 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// IdleFor is how long a rank is idle by default.
-const IdleFor = 10 * time.Second
-
 // pause is between two messages for a rank that is to be asleep.
 const pause = 20 * time.Millisecond
 
 // Idle measures the processor time of a rank that waits in Recv, and how long it takes from the
 // Send for which it wakes up until Recv returns; beside that, by turns, how long it takes by a
-// futex that the ranks share.
-func Idle(s *Session, size, iters int) (Result, error) {
+// futex that the ranks share. Its messages are times.
+type Idle struct {
+	Common
+	For time.Duration
+}
+
+// NewIdle has the defaults.
+func NewIdle() *Idle { return &Idle{Common: Common{Sizes: Sizes{8}, Iters: 200}} }
+
+// Register adds the flags.
+func (i *Idle) Register(fs *flag.FlagSet) {
+	i.Common.Register(fs)
+	fs.DurationVar(&i.For, "for", 10*time.Second, "how long a rank waits")
+}
+
+// Faults of the flags.
+func (i *Idle) Faults() []error { return append(i.Common.Faults(), SomeTime(i.For)...) }
+
+// SomeTime are the faults of a flag -for.
+func SomeTime(d time.Duration) []error {
+	if d > 0 {
+		return nil
+	}
+	return []error{fmt.Errorf("-for is %v: give some time, such as 10s", d)}
+}
+
+// Run measures a size.
+func (i *Idle) Run(s *Session, size, iters int) error { return s.Report(i.measure(s, size, iters)) }
+
+func (i *Idle) measure(s *Session, size, iters int) (Result, error) {
 	p, err := s.page()
 	if err != nil {
 		return Result{}, fmt.Errorf("measuring wake-ups: %w", err)
 	}
-	i := idle{s: s, page: p, buf: make([]byte, max(size, 8)), messages: NewHistogram(), futexes: NewHistogram()}
-	pct, err := i.asleep()
+	w := waiter{s: s, page: p, buf: make([]byte, max(size, 8)), messages: NewHistogram(), futexes: NewHistogram()}
+	pct, err := w.asleep(i.For)
 	for n := 0; err == nil && n < iters; n++ {
-		if err = i.message(pause); err == nil {
-			err = i.futex(uint32(n))
+		if err = w.message(pause); err == nil {
+			err = w.futex(uint32(n))
 		}
 	}
 	if err = errors.Join(err, p.close()); err != nil {
 		return Result{}, err
 	}
-	r := s.Result("idle", len(i.buf), iters, time.Duration(i.messages.Mean()*float64(iters)))
-	r.Percentiles(i.messages, 1)
-	r.Wakes = &Wakes{CPUPct: pct, ForS: s.For.Seconds(), WakeUs: r.P50Us,
-		FutexUs: float64(i.futexes.ValueAtQuantile(50)) / 1e3, FutexP99Us: float64(i.futexes.ValueAtQuantile(99)) / 1e3}
+	r := s.Result("idle", len(w.buf), iters, time.Duration(w.messages.Mean()*float64(iters)))
+	r.Percentiles(w.messages, 1)
+	r.Wakes = &Wakes{CPUPct: pct, ForS: i.For.Seconds(), WakeUs: r.P50Us,
+		FutexUs: float64(w.futexes.ValueAtQuantile(50)) / 1e3, FutexP99Us: float64(w.futexes.ValueAtQuantile(99)) / 1e3}
 	r.OverFutex = r.WakeUs / max(r.FutexUs, 1e-3)
 	return r, s.sync()
 }
@@ -47,16 +73,16 @@ func Idle(s *Session, size, iters int) (Result, error) {
 // Wakes is the result of Idle, beside its Result, whose times are from a Send to the end of the
 // Recv that slept.
 type Wakes struct {
-	CPUPct     float64 `json:"cpu_pct"` // of one processor, by the rank that waited
+	CPUPct     float64 `json:"cpu_pct" col:"cpu %"` // of one processor, by the rank that waited
 	ForS       float64 `json:"for_s"`
 	WakeUs     float64 `json:"wake_us"` // medians
-	FutexUs    float64 `json:"futex_us"`
-	FutexP99Us float64 `json:"futex_p99_us"`
-	OverFutex  float64 `json:"over_futex"`
+	FutexUs    float64 `json:"futex_us" col:"futex p50"`
+	FutexP99Us float64 `json:"futex_p99_us" col:"futex p99"`
+	OverFutex  float64 `json:"over_futex" col:"over futex"`
 }
 
-// idle is one rank's side; the first rank waits.
-type idle struct {
+// waiter is one rank's side; the first rank waits.
+type waiter struct {
 	s        *Session
 	page     *page
 	buf      []byte
@@ -88,14 +114,14 @@ func (s *Session) page() (*page, error) {
 	return p, s.sync()
 }
 
-// asleep is the first rank's processor time, in percent, while it waits for as long as -for says.
-func (i *idle) asleep() (float64, error) {
+// asleep is the first rank's processor time, in percent, while it waits for so long.
+func (i *waiter) asleep(d time.Duration) (float64, error) {
 	before, err := processorTime()
 	if err != nil {
 		return 0, err
 	}
 	start := time.Now()
-	if err = i.message(i.s.For); err != nil {
+	if err = i.message(d); err != nil {
 		return 0, err
 	}
 	elapsed := time.Since(start)
@@ -104,7 +130,7 @@ func (i *idle) asleep() (float64, error) {
 }
 
 // message is one that the first rank waits for, sent some time after it has begun.
-func (i *idle) message(after time.Duration) error {
+func (i *waiter) message(after time.Duration) error {
 	if err := i.s.sync(); err != nil { // a rank may be held up for longer than the other pauses
 		return err
 	}
@@ -125,7 +151,7 @@ func (i *idle) message(after time.Duration) error {
 }
 
 // futex is the same by the word of the page, which is n and becomes n+1.
-func (i *idle) futex(n uint32) error {
+func (i *waiter) futex(n uint32) error {
 	if err := i.s.sync(); err != nil { // the word must not move on before it is looked at
 		return err
 	}
@@ -154,17 +180,4 @@ func took(h *hdrhistogram.Histogram, sent int64) error {
 		return fmt.Errorf("it was sent at %d and received at %d ns: %w", sent, at, err)
 	}
 	return nil
-}
-
-var idleTable = layout{
-	of: func(r *Result) bool { return r.Wakes != nil },
-	note: func(r *Result) string {
-		return fmt.Sprintf("%s; processor time of a rank that waits for %v s; us from a Send until the Recv that slept has returned, and by a futex",
-			wires(r), r.ForS)
-	},
-	columns: []column{sizeColumn, roundsColumn("wake-ups", 10),
-		number("cpu %", 8, 3, func(r *Result) float64 { return r.CPUPct }), p50Column, p99Column,
-		number("futex p50", 10, 3, func(r *Result) float64 { return r.FutexUs }),
-		number("futex p99", 10, 3, func(r *Result) float64 { return r.FutexP99Us }),
-		number("over futex", 10, 2, func(r *Result) float64 { return r.OverFutex })},
 }

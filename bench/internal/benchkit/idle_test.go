@@ -18,8 +18,8 @@ func TestIdle(t *testing.T) {
 	}
 	var out bytes.Buffer
 	p2ptest.Run(t, 2, func(w *p2p.World) {
-		s := &Session{Flags: Flags{For: pause}, World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0, report: &reporter{out: &out}}
-		r, err := Idle(s, 8, 3)
+		s := &Session{World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0, report: &reporter{out: &out}}
+		r, err := (&Idle{For: pause}).measure(s, 8, 3)
 		require.NoError(t, err)
 		if !s.First {
 			return
@@ -32,7 +32,7 @@ func TestIdle(t *testing.T) {
 		require.Positive(t, r.CPUPct)
 		require.NoError(t, s.report.print(&r))
 	})
-	require.Regexp(t, `waits for 0.02 s; .*\n +size .*\n +8 +3 `, out.String())
+	require.Regexp(t, `#.*\n.* futex p99 .*\n.* 8 +3 `, out.String())
 }
 
 // TestIdleHeldUp: a first rank that is held up finds nothing of what is to wake it.
@@ -45,7 +45,7 @@ func TestIdleHeldUp(t *testing.T) {
 		s := &Session{World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0}
 		p, err := s.page()
 		require.NoError(t, err)
-		i := idle{s: s, page: p, buf: make([]byte, 8), messages: NewHistogram(), futexes: NewHistogram()}
+		i := waiter{s: s, page: p, buf: make([]byte, 8), messages: NewHistogram(), futexes: NewHistogram()}
 		heldUp := func() {
 			if s.First { // until the other rank has sent what it can
 				st, err := w.Probe(t.Context(), 0, anyTag)

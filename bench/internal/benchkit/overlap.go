@@ -2,6 +2,7 @@ package benchkit
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -16,13 +17,47 @@ import (
 // as extra time. The sender is in a blocking Send. An asynchronous device needs a processor to copy
 // out of a socket. Over TCP a receiver that is pinned keeps its own for the goroutine that computes
 // and its other threads share the sender's.
-func Overlap(s *Session, size, iters int) (Result, error) {
-	if s.First && s.Async == p2p.AsyncOn && s.device() == "tcp" && len(s.others) > 0 {
-		if err := launch.PinOthers(s.others); err != nil {
-			return Result{}, err
+type Overlap struct{ Verified }
+
+// NewOverlap has the defaults.
+func NewOverlap() *Overlap {
+	return &Overlap{Verified{Common: Common{Sizes: Sizes{4 << 20}, Iters: 100}}}
+}
+
+// Jobs are all combinations of the flags that are left open. Unless -async says otherwise, the
+// device is asynchronous where it matches, and only there: what TAGMATCH_ASYNC says must not change
+// what a line stands for.
+func (v *Overlap) Jobs() (jobs []Job) {
+	for _, device := range either(v.device, "auto", "shm", "tcp") {
+		for _, transport := range either(v.transport, "auto", "rc", "tmsrq") {
+			for _, manual := range []bool{false, true} {
+				if v.manual && !manual {
+					continue
+				}
+				args := []string{"-device", device, "-transport", transport, fmt.Sprintf("-manual=%v", manual)}
+				if v.async == p2p.AsyncDefault {
+					args = append(args, fmt.Sprintf("-async=%v", transport == "tmsrq"))
+				}
+				jobs = append(jobs, Job{2, args})
+			}
 		}
 	}
-	o := newOverlap(s, size)
+	return jobs
+}
+
+// Run measures a size.
+func (v *Overlap) Run(s *Session, size, iters int) error {
+	if s.First && v.async == p2p.AsyncOn && s.device() == "tcp" && len(v.others) > 0 {
+		if err := launch.PinOthers(v.others); err != nil {
+			return err
+		}
+	}
+	r, err := newOverlap(s, size, v.Check).measure(iters)
+	r.Progress, r.Async = map[bool]string{false: "goroutine", true: "manual"}[v.manual], v.async == p2p.AsyncOn
+	return s.Report(r, err)
+}
+
+func (o *overlap) measure(iters int) (Result, error) {
 	if err := o.verified(); err != nil {
 		return Result{}, err
 	}
@@ -57,14 +92,15 @@ const (
 // overlap is one rank's side; the first rank receives.
 type overlap struct {
 	s       *Session
+	check   bool
 	buf     []byte
 	payload []byte // of every message
 	units   int    // of work that take computeFor transfers
 	sink    uint64
 }
 
-func newOverlap(s *Session, size int) *overlap {
-	o := &overlap{s: s, buf: make([]byte, size), payload: make([]byte, size)}
+func newOverlap(s *Session, size int, check bool) *overlap {
+	o := &overlap{s: s, check: check, buf: make([]byte, size), payload: make([]byte, size)}
 	Fill(o.payload, 1)
 	return o
 }
@@ -75,7 +111,7 @@ func (o *overlap) round(transfer bool, units int) (time.Duration, error) {
 	ctx := context.Background()
 	var r p2p.Request
 	if transfer && o.s.First {
-		if o.s.Check {
+		if o.check {
 			clear(o.buf) // what the message before has left must not pass for this one
 		}
 		r = o.s.World.Comm().Irecv(o.s.Peer, data, o.buf)
@@ -97,7 +133,7 @@ func (o *overlap) round(transfer bool, units int) (time.Duration, error) {
 		}
 	}
 	took := time.Since(start)
-	if transfer && o.s.Check {
+	if transfer && o.check {
 		return took, Damage(o.buf, o.payload)
 	}
 	return took, nil
@@ -164,17 +200,11 @@ func (o *overlap) result(alone, compute, extra []time.Duration) Result {
 	r := o.s.Result("overlap", len(o.buf), len(alone), max(sum, 1))
 	t := middle(alone)
 	r.P50Us, r.P99Us = us(t), us(alone[len(alone)*99/100]) // sorted by middle
-	r.Progress, r.Async = progressNames[o.s.Manual], o.s.Async == p2p.AsyncOn
 	r.ComputeUs, r.ExtraUs = us(middle(compute)), us(middle(extra))
 	pct := 100 * (1 - float64(middle(extra))/float64(max(t, 1)))
 	r.OverlapPct = &pct
 	return r
 }
-
-var (
-	progressNames = map[bool]string{false: "goroutine", true: "manual"}
-	asyncNames    = map[bool]string{false: "off", true: "on"}
-)
 
 func us(d time.Duration) float64 { return float64(d) / 1e3 }
 
@@ -185,35 +215,4 @@ func middle(list []time.Duration) time.Duration {
 	}
 	slices.Sort(list)
 	return list[len(list)/2]
-}
-
-// OverlapRows are the jobs of the test, one line each: all combinations of the flags that are left
-// open. Unless -async says otherwise, the device is asynchronous where it matches, and only there:
-// what TAGMATCH_ASYNC says must not change what a line stands for.
-func OverlapRows(f Flags) []Flags {
-	var rows []Flags
-	for _, device := range either(f.Device, "auto", "shm", "tcp") {
-		for _, transport := range either(f.Transport, "auto", "rc", "tmsrq") {
-			for _, manual := range []bool{false, true} {
-				if f.Manual && !manual {
-					continue
-				}
-				row := f
-				row.Device, row.Transport, row.Manual = device, transport, manual
-				if f.Async == p2p.AsyncDefault {
-					row.Async = asyncMode(transport == "tmsrq")
-				}
-				rows = append(rows, row)
-			}
-		}
-	}
-	return rows
-}
-
-// either is the value of a flag, or all values if it has the value open.
-func either(given, open string, all ...string) []string {
-	if given != open {
-		return []string{given}
-	}
-	return all
 }

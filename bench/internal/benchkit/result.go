@@ -1,80 +1,61 @@
 package benchkit
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
 	"strconv"
-
-	"github.com/tagmatch/tagmatch/p2p"
+	"strings"
 )
 
-// Result is one line of output. Latency is half a round trip; MB is 10^6 bytes.
+// Result is one line of output. Latency is half a round trip, in alltoall an exchange; MB is 10^6
+// bytes. A field with a col is a column of that name in each table whose first line has it.
 type Result struct {
 	Test       string   `json:"test"`
-	Device     string   `json:"device"`
-	Transport  string   `json:"transport"`
-	Ranks      int      `json:"ranks,omitempty"` // of the job; a latency of alltoall is of whole rounds
-	Size       int      `json:"size"`
-	Iters      int      `json:"iters"`
-	AvgUs      float64  `json:"avg_us"`
+	Device     string   `json:"device" col:"device"`
+	Transport  string   `json:"transport" col:"transport"`
+	Ranks      int      `json:"ranks,omitempty" col:"ranks"` // of the job
+	Size       int      `json:"size" col:"size"`
+	Window     int      `json:"window,omitempty" col:"window"`
+	Depth      int      `json:"depth,omitempty" col:"depth"`
+	Kind       string   `json:"kind,omitempty" col:"kind"`             // depth: of the queued entries
+	Goroutines int      `json:"goroutines,omitempty" col:"goroutines"` // of each rank, in pairs; msg_s and mb_s are of all
+	Waiter     string   `json:"waiter,omitempty" col:"waiter"`         // echo: beside the server in its process
+	Progress   string   `json:"progress,omitempty" col:"progress"`     // overlap: "goroutine" or "manual"
+	Async      bool     `json:"async,omitempty"`                       // the device works by itself
+	Iters      int      `json:"iters" col:"messages"`
+	AvgUs      float64  `json:"avg_us" col:"avg us"`
 	MidUs      float64  `json:"mid_us,omitempty"` // median of the averages of 100 parts, without a clock
-	P50Us      float64  `json:"p50_us"`
-	P99Us      float64  `json:"p99_us"`
-	MBs        float64  `json:"mb_s"`
-	MsgS       float64  `json:"msg_s"`
-	Window     int      `json:"window,omitempty"`
-	Depth      int      `json:"depth,omitempty"`
-	Kind       string   `json:"kind,omitempty"`         // depth: of the queued entries
-	Goroutines int      `json:"goroutines,omitempty"`   // of each rank, in pairs; msg_s and mb_s are of all
-	Waiter     string   `json:"waiter,omitempty"`       // echo: beside the server in its process
-	Over       float64  `json:"over_first,omitempty"`   // over the first result that differs in one number only
-	CPUPerGB   float64  `json:"cpu_s_per_gb,omitempty"` // processor seconds of both ranks
-	Progress   string   `json:"progress,omitempty"`     // overlap: "goroutine" or "manual"
-	Async      bool     `json:"async,omitempty"`        // the device works by itself
-	ComputeUs  float64  `json:"compute_us,omitempty"`
-	ExtraUs    float64  `json:"extra_us,omitempty"` // the transfer's addition to ComputeUs, median
-	OverlapPct *float64 `json:"overlap_pct,omitempty"`
-	Offload    *Offload `json:"offload,omitempty"` // tmsrq: on the first rank, during the test
-	Flood      *Flood   `json:"flood,omitempty"`
+	P50Us      float64  `json:"p50_us" col:"p50 us"`
+	P99Us      float64  `json:"p99_us" col:"p99 us"`
+	MBs        float64  `json:"mb_s" col:"MB/s"`
+	MsgS       float64  `json:"msg_s" col:"msg/s"`
+	CPUPerGB   float64  `json:"cpu_s_per_gb,omitempty" col:"cpu s/GB"` // processor seconds of both ranks
+	ComputeUs  float64  `json:"compute_us,omitempty" col:"compute us"`
+	ExtraUs    float64  `json:"extra_us,omitempty" col:"extra us"` // the transfer's addition to ComputeUs, median
+	OverlapPct *float64 `json:"overlap_pct,omitempty" col:"overlap %"`
+	Matched    uint64   `json:"matched,omitempty"` // receives of the first rank that its device has matched
+	*Flood              // flood
 	*Wakes              // idle
 	*Soak               // soak
 	*Vec                // vec
+	Over       float64  `json:"over_first,omitempty" col:"over first"` // see compared
 }
 
-// Offload is p2p.Offload, during a test.
-type Offload struct {
-	Offloaded   uint64 `json:"offloaded"`
-	Promoted    uint64 `json:"promoted"`
-	Matched     uint64 `json:"matched"`
-	KeptSmall   uint64 `json:"kept_small"`
-	KeptOverlap uint64 `json:"kept_overlap"`
-	KeptPath    uint64 `json:"kept_path"`
-	KeptFull    uint64 `json:"kept_full"`
-	KeptOff     uint64 `json:"kept_off"`
-	Rests       uint64 `json:"rests"`
-	Dels        uint64 `json:"dels"`
-	DelsLost    uint64 `json:"dels_lost"`
-	Drops       uint64 `json:"drops"`
-	Syncs       uint64 `json:"syncs"`
-	Dormant     int    `json:"dormant"`
-	// Messages up to 64 B, 1 KiB, 16 KiB, 256 KiB, 4 MiB, and longer ones.
-	Unexpected [6]uint64 `json:"unexpected_by_size"`
-}
-
-// offload is the difference of two metrics; nil where the device does not match.
-func offload(before, now *p2p.Metrics) *Offload {
-	if now.Transport != "tmsrq" {
-		return nil
+// compared names the series of a result, and what of it is put over the first of the series; 0:
+// nothing.
+func (r *Result) compared() (series string, value float64) {
+	series = fmt.Sprint(r.Test, " ", r.Device, " ", r.Kind, " ", r.Size)
+	switch r.Test {
+	case "lat", "alltoall", "depth":
+		return series, r.AvgUs
+	case "echo":
+		return series, r.P99Us
+	case "threads", "rate":
+		return series, r.MsgS
 	}
-	a, b := &before.Offload, &now.Offload
-	o := &Offload{
-		Offloaded: b.Offloaded - a.Offloaded, Promoted: b.Promoted - a.Promoted, Matched: b.Matched - a.Matched,
-		KeptSmall: b.KeptSmall - a.KeptSmall, KeptOverlap: b.KeptOverlap - a.KeptOverlap, KeptFull: b.KeptFull - a.KeptFull,
-		KeptPath: b.KeptPath - a.KeptPath, KeptOff: b.KeptOff - a.KeptOff, Rests: b.Rests - a.Rests, Dels: b.Dels - a.Dels, DelsLost: b.DelsLost - a.DelsLost,
-		Drops: b.Drops - a.Drops, Syncs: b.Syncs - a.Syncs, Dormant: b.Dormant,
-	}
-	for i := range o.Unexpected {
-		o.Unexpected[i] = now.UnexpectedBySize[i] - before.UnexpectedBySize[i]
-	}
-	return o
+	return series, 0
 }
 
 // sizeName writes a size as -sizes reads it.
@@ -86,4 +67,116 @@ func sizeName(n int) string {
 		return strconv.Itoa(n>>10) + "k"
 	}
 	return strconv.Itoa(n)
+}
+
+// reporter writes results as a table or as JSON lines.
+type reporter struct {
+	out     io.Writer
+	json    bool
+	about   string             // of the test
+	columns []string           // of the table, once it has begun
+	first   map[string]float64 // by series: see compared
+}
+
+// lines prints the results of a job. judged: the verdict on one of them is an error, for which the
+// rank that printed it exits with code 1.
+func (p *reporter) lines(printed string) (judged bool, err error) {
+	for line := range strings.Lines(printed) {
+		var r Result
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			return judged, fmt.Errorf("a rank printed %q: %w", line, err)
+		}
+		judged = judged || r.Flood.verdict() != nil
+		if err := p.print(&r); err != nil {
+			return judged, err
+		}
+	}
+	return judged, nil
+}
+
+func (p *reporter) print(r *Result) error {
+	if series, value := r.compared(); value != 0 {
+		if p.first == nil {
+			p.first = map[string]float64{}
+		}
+		if _, ok := p.first[series]; !ok {
+			p.first[series] = value
+		}
+		r.Over = value / p.first[series]
+	}
+	if p.json {
+		line, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.out, "%s\n", line)
+		return err
+	}
+	cells := map[string]string{}
+	names := fields(reflect.ValueOf(*r), cells)
+	if p.columns == nil {
+		p.columns = names
+		if _, err := fmt.Fprintf(p.out, "# %s\n", p.about); err != nil {
+			return err
+		}
+		if err := p.line(func(name string) string { return name }); err != nil {
+			return err
+		}
+	}
+	return p.line(func(name string) string { return cells[name] })
+}
+
+// line writes the cells of all columns.
+func (p *reporter) line(text func(name string) string) error {
+	var b strings.Builder
+	for _, name := range p.columns {
+		fmt.Fprintf(&b, " %*s", max(len(name), 9), text(name))
+	}
+	_, err := fmt.Fprintln(p.out, b.String())
+	return err
+}
+
+// fields fills in the cells of a struct's columns and returns the names of those that are not
+// empty.
+func fields(v reflect.Value, cells map[string]string) (names []string) {
+	for i := range v.NumField() {
+		field, value := v.Type().Field(i), v.Field(i)
+		if value.Kind() == reflect.Pointer {
+			if value.IsNil() {
+				continue
+			}
+			value = value.Elem()
+		}
+		if value.Kind() == reflect.Struct {
+			names = append(names, fields(value, cells)...)
+			continue
+		}
+		name := field.Tag.Get("col")
+		if name == "" {
+			continue
+		}
+		cells[name] = cell(name, value.Interface())
+		if name == "size" || field.Type.Kind() == reflect.Pointer || !value.IsZero() {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// cell is the text of a value.
+func cell(name string, value any) string {
+	switch v := value.(type) {
+	case float64:
+		if v >= 1000 {
+			return strconv.FormatFloat(v, 'f', 0, 64)
+		}
+		return strconv.FormatFloat(v, 'f', 3, 64)
+	case int:
+		if name == "size" {
+			return sizeName(v)
+		}
+	case int64:
+		return strconv.FormatInt(v>>20, 10) // bytes, in MiB
+	}
+	return fmt.Sprint(value)
 }

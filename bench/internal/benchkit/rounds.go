@@ -10,44 +10,37 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// RoundTrips is a test of half round trips with the loop body: it runs on both ranks and ranges
-// over l.Rounds. A round sends l.Out and receives the other rank's message into l.In.
-func RoundTrips(body func(w *p2p.World, l *Loop) error) Test {
-	return func(s *Session, size, iters int) (Result, error) {
-		return s.rounds("lat", size, iters, 2, body)
-	}
+// loop verifies and times the rounds of one size on one rank. A body runs on all ranks and ranges
+// over rounds. A round sends out and receives another rank's message into in.
+type loop struct {
+	out, in []byte // the payloads of a round
+
+	pair     int  // of goroutines
+	check    bool // verify every round, not the first one only
+	first    bool // this rank reads the clock
+	iters    int
+	verified int    // rounds that were verified
+	start    func() // returns when the clock may start; nil: at once
+	began    time.Time
+	elapsed  time.Duration // of iters rounds
+	parts    []float64     // microseconds a round in each part of them
+	hist     *hdrhistogram.Histogram
+	err      error // why the rounds ended early
 }
 
-// Loop verifies and times the rounds of one size on one rank.
-type Loop struct {
-	Out, In []byte // the payloads of a round
-
-	pair      int  // of goroutines
-	check     bool // verify every round, not the first one only
-	first     bool // this rank reads the clock
-	iters     int
-	verified  int    // rounds that were verified
-	verifying bool   // this round is
-	start     func() // returns when the clock may start; nil: at once
-	began     time.Time
-	elapsed   time.Duration // of iters rounds
-	parts     []float64     // microseconds a round in each part of them
-	hist      *hdrhistogram.Histogram
-	err       error // why the rounds ended early
+func newLoop(s *Session, size, iters int, check bool) *loop {
+	return &loop{out: make([]byte, size), in: make([]byte, size), check: check, first: s.First, iters: iters}
 }
 
 // rounds runs body on this rank and reports latencies of 1/parts of a round.
-func (s *Session) rounds(test string, size, iters int, parts float64,
-	body func(w *p2p.World, l *Loop) error) (Result, error) {
-	l := &Loop{Out: make([]byte, size), In: make([]byte, size), check: s.Check, first: s.First,
-		iters: iters}
+func (s *Session) rounds(test string, l *loop, parts float64, body func(w *p2p.World, l *loop) error) (Result, error) {
 	if err := body(s.World, l); err != nil {
 		return Result{}, err
 	}
 	if l.err != nil {
 		return Result{}, l.err
 	}
-	r := s.Result(test, size, iters, time.Duration(float64(l.elapsed)/parts))
+	r := s.Result(test, len(l.in), l.iters, time.Duration(float64(l.elapsed)/parts))
 	slices.Sort(l.parts)
 	r.MidUs = l.parts[len(l.parts)/2] / parts
 	r.Percentiles(l.hist, parts)
@@ -62,18 +55,17 @@ func (r *Result) Percentiles(hist *hdrhistogram.Histogram, parts float64) {
 	}
 }
 
-// Rounds is an iterator over the rounds, each of which moves Out and In. In the first one payloads
+// rounds is an iterator over the rounds, each of which moves out and in. In the first one payloads
 // are verified, others warm up. The first half of the timed ones gives the averages, of all and of
 // parts, without reading the clock in between; in the second half every round is timed for the
 // percentiles, the reading of the clock included.
-func (l *Loop) Rounds(yield func() bool) {
+func (l *loop) rounds(yield func() bool) {
 	step := func() bool { return l.begin() && yield() && l.verify() }
-	l.verifying = true
 	if !step() {
 		return
 	}
 	if !l.check {
-		l.verifying, step = false, yield
+		step = yield
 	}
 	if !repeat(warmUp(l.iters), step) {
 		return
@@ -110,7 +102,7 @@ func NewHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(t
 const clockParts = 100
 
 // unclocked makes iters rounds and reads the clock a few times.
-func (l *Loop) unclocked(step func() bool) bool {
+func (l *loop) unclocked(step func() bool) bool {
 	for i := range clockParts {
 		n := l.iters*(i+1)/clockParts - l.iters*i/clockParts
 		start := time.Now()
@@ -126,6 +118,9 @@ func (l *Loop) unclocked(step func() bool) bool {
 	return true
 }
 
+// warmUp is how many of iters precede the timing.
+func warmUp(iters int) int { return min(iters/10+1, 1000) }
+
 func repeat(n int, step func() bool) bool {
 	for range n {
 		if !step() {
@@ -136,17 +131,17 @@ func repeat(n int, step func() bool) bool {
 }
 
 // begin gives the round its own payloads.
-func (l *Loop) begin() bool {
+func (l *loop) begin() bool {
 	l.verified++
-	Fill(l.Out, payload(l.pair, l.verified))
-	clear(l.In)
+	Fill(l.out, payload(l.pair, l.verified))
+	clear(l.in)
 	return true
 }
 
 // verify compares the received message with what every rank sends in this round.
-func (l *Loop) verify() bool {
-	if err := Damage(l.In, l.Out); err != nil {
-		l.err = fmt.Errorf("round %d: a message of %d bytes %w", l.verified, len(l.In), err)
+func (l *loop) verify() bool {
+	if err := Damage(l.in, l.out); err != nil {
+		l.err = fmt.Errorf("round %d: a message of %d bytes %w", l.verified, len(l.in), err)
 	}
 	return l.err == nil
 }

@@ -15,28 +15,33 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-func TestMain(m *testing.M) { cmdtest.Main(m, jobs) }
+func TestMain(m *testing.M) { cmdtest.Main(m, command) }
 
-// jobs is a command of two jobs. Its first argument is what happens in each of them when a result
-// was printed.
-func jobs() {
-	then := map[string]func(s *benchkit.Session) error{
-		"interrupted": func(s *benchkit.Session) error { return signal(s, 0, os.Getppid(), os.Interrupt) },
-		"killed":      func(s *benchkit.Session) error { return signal(s, 1, os.Getpid(), os.Kill) },
-		"failed":      func(*benchkit.Session) error { return errors.New("failed") },
-		"judged":      func(*benchkit.Session) error { return nil },
-	}[os.Args[1]]
-	c := benchkit.Command{Name: "jobs", Sizes: benchkit.Sizes{8, 9}, Iters: 1,
-		Rows: func(f benchkit.Flags) []benchkit.Flags { return []benchkit.Flags{f, f} },
-		Run: func(s *benchkit.Session, size, iters int) (benchkit.Result, error) {
-			r := s.Result("jobs", size, iters, 1)
-			r.Flood = &benchkit.Flood{Within: os.Args[1] != "judged"}
-			if size == 8 {
-				return r, nil
-			}
-			return r, then(s)
-		}}
-	os.Exit(c.Exec(os.Args[2:], os.Stdout, os.Stderr))
+// jobs is a test of two jobs. Its first argument is what happens in each of them when a result was
+// printed.
+type jobs struct{ benchkit.Common }
+
+func (*jobs) Jobs() []benchkit.Job { return []benchkit.Job{{Ranks: 2}, {Ranks: 2}} }
+
+func (*jobs) Run(s *benchkit.Session, size, iters int) error {
+	if size == 9 {
+		switch os.Args[1] {
+		case "interrupted":
+			return signal(s, 0, os.Getppid(), os.Interrupt)
+		case "killed":
+			return signal(s, 1, os.Getpid(), os.Kill)
+		case "failed":
+			return errors.New("failed")
+		}
+	}
+	r := s.Result("jobs", size, iters, 1)
+	r.Flood = &benchkit.Flood{Within: os.Args[1] != "judged"}
+	return s.Report(r, nil)
+}
+
+func command() {
+	t := &jobs{benchkit.Common{Sizes: benchkit.Sizes{8, 9}, Iters: 1}}
+	os.Exit(benchkit.Exec("jobs", "", t, os.Args[2:], os.Stdout, os.Stderr))
 }
 
 // signal has a rank signal a process. Rank 0, which has printed a result by now, begins; then both

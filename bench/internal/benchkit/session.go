@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"time"
 
@@ -26,54 +26,92 @@ const (
 
 // Session is one of the ranks that measure.
 type Session struct {
-	Flags
 	World *p2p.World
 	Peer  int  // the other of two ranks
 	First bool // rank 0: begins, measures and reports
+	Left  bool // the test has ended the World itself
 
-	report *reporter
+	report  *reporter
+	verdict error // of the test on its results
 }
 
 // joinTimeout bounds the start and the end of a job; the test between them is not bounded.
 const joinTimeout = time.Minute
 
-// join makes this process a rank. measure is false for ranks that wait meanwhile.
-func join(f Flags, out io.Writer, c *Command) (s *Session, measure bool, err error) {
+// join makes this process a rank.
+func join(t Test, report *reporter) (*Session, error) {
+	c := t.common()
 	switch {
-	case f.GOMAXPROCS > 0:
-		runtime.GOMAXPROCS(f.GOMAXPROCS)
-	case f.Async == p2p.AsyncOn:
+	case c.procs > 0:
+		runtime.GOMAXPROCS(c.procs)
+	case c.async == p2p.AsyncOn:
 		runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))) // the device works on a thread of its own
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), joinTimeout)
 	defer cancel()
-	w, err := p2p.Init(ctx, f.config())
+	w, err := p2p.Init(ctx, t.Config())
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if w.Size() < c.ranks() {
+	_, least := t.Ranks()
+	if least == Everyone {
+		least = 2
+	}
+	if w.Size() < least {
 		w.Close()
-		return nil, false, fmt.Errorf("the size of this job is %d, measuring takes %d ranks: start it with %[2]d or more, or plainly, without a launcher",
-			w.Size(), c.ranks())
+		return nil, fmt.Errorf("the size of this job is %d, measuring takes %d ranks: start it with %[2]d or more, or plainly, without a launcher", w.Size(), least)
 	}
-	s = &Session{Flags: f, World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0,
-		report: &reporter{out: out, json: f.JSON}}
-	return s, w.Rank() < c.ranks() || c.N > 0 && !c.Parked, nil
+	return &Session{World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0, report: report}, nil
 }
 
-// given makes the flags' default one that leaves the choice to the environment.
-func given(name string) string {
-	if name == "auto" {
-		return ""
+// Report prints a result of the first rank, unless there is an error.
+func (s *Session) Report(r Result, err error) error {
+	if err != nil || !s.First {
+		return err
 	}
-	return name
+	r.Matched = s.World.Metrics().Offload.Matched
+	s.verdict = errors.Join(s.verdict, ofSize(r.Size, r.Flood.verdict()))
+	return s.report.print(&r)
 }
 
 // leave is the orderly end.
-func (s *Session) leave(wait time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
+func (s *Session) leave() error {
+	if s.Left {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), joinTimeout)
 	defer cancel()
 	return s.World.Shutdown(ctx)
+}
+
+// greet connects each rank that waits with each that measures, in both directions. Both call it,
+// with the ranks of the other kind.
+func (s *Session) greet(from, to int) error {
+	ctx, c := context.Background(), s.World.Comm()
+	for rank := from; rank < to; rank++ {
+		if _, err := c.Sendrecv(ctx, rank, tagGreet, nil, rank, tagGreet, nil); err != nil {
+			return fmt.Errorf("greeting rank %d: %w", rank, err)
+		}
+	}
+	return nil
+}
+
+// park waits in Recv, as a rank that has nothing to do, until dismiss.
+func (s *Session) park(measuring int) error {
+	if err := s.greet(0, measuring); err != nil {
+		return err
+	}
+	_, err := s.World.Comm().Recv(context.Background(), 0, tagDismiss, nil)
+	return err
+}
+
+// dismiss ends the waiting of the ranks that do not measure; the first rank calls it.
+func (s *Session) dismiss(measuring int) error {
+	var err error
+	for rank := measuring; rank < s.World.Size(); rank++ {
+		err = errors.Join(err, s.World.Comm().Send(context.Background(), rank, tagDismiss, nil))
+	}
+	return err
 }
 
 // sync returns when both ranks have called it.

@@ -1,50 +1,96 @@
 package benchkit
 
 import (
-	"errors"
+	"context"
+	"flag"
 	"fmt"
 	"time"
 
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// Streams is a test of a stream from rank 0 to rank 1 with the loop body: it runs on both ranks and
-// ranges over s.Batches. At the end of a batch rank 0 knows that rank 1 has received it.
-func Streams(test string, body func(w *p2p.World, s *Stream) error) Test {
-	return func(s *Session, size, iters int) (Result, error) {
-		st := newStream(s, size, iters)
-		if err := body(s.World, st); err != nil {
-			return Result{}, err
-		}
-		if st.err != nil {
-			return Result{}, st.err
-		}
-		r := s.Result(test, size, iters, st.elapsed)
-		r.Window = s.Window
-		if s.Goroutines != nil {
-			r.Goroutines = len(st.parts)
-		}
-		if bytes := float64(size) * float64(iters); bytes > 0 {
-			r.CPUPerGB = st.cpu.Seconds() / (bytes / 1e9)
-		}
-		return r, nil
+// streamed are the flags of streams from rank 0 to rank 1.
+type streamed struct {
+	Verified
+	Window int
+	Cold   bool
+}
+
+// Register adds the flags.
+func (f *streamed) Register(fs *flag.FlagSet) {
+	f.Verified.Register(fs)
+	fs.IntVar(&f.Window, "window", 64, "messages under way at once")
+	fs.BoolVar(&f.Cold, "cold", false, "take another buffer for each message, from so many that none is in a cache")
+}
+
+const maxWindow = 1 << 14
+
+// Faults of the flags.
+func (f *streamed) Faults() []error {
+	errs := f.Verified.Faults()
+	if f.Window < 1 || f.Window > maxWindow {
+		errs = append(errs, fmt.Errorf("-window is %d: give 1 to %d", f.Window, maxWindow))
 	}
+	return errs
 }
 
-// Stream verifies and times batches of messages of one size on one rank.
-type Stream struct {
-	Window int // messages in flight, of each pair of goroutines
+// Bandwidth measures streams of long messages, where the oldest of a window is waited for.
+type Bandwidth struct{ streamed }
 
-	s       *Session
-	iters   int
-	parts   []*part
-	elapsed time.Duration // of iters messages
-	cpu     time.Duration // processor time of both ranks for them, on the first
-	err     error         // why the batches ended early
+// NewBandwidth has the defaults.
+func NewBandwidth() *Bandwidth {
+	b := &Bandwidth{}
+	b.Sizes = Sizes{1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20}
+	return b
 }
 
-// part is what one goroutine of this rank moves to or from its like. A loop that is not of several
-// goroutines has one.
+// Run measures a size.
+func (b *Bandwidth) Run(s *Session, size, iters int) error {
+	return s.Report(b.measure(s, "bw", size, iters, 1, (*part).sliding))
+}
+
+// Rate measures windows of messages so small that their number is what counts: each window is
+// completed by one call before the next begins, and may be posted by one.
+type Rate struct {
+	streamed
+	pairs
+	Many bool
+}
+
+// NewRate has the defaults.
+func NewRate() *Rate {
+	r := &Rate{pairs: pairs{Counts{1}}}
+	r.Sizes = Sizes{0, 8, 64, 512}
+	return r
+}
+
+// Register adds the flags.
+func (r *Rate) Register(fs *flag.FlagSet) {
+	r.streamed.Register(fs)
+	r.register(fs)
+	fs.BoolVar(&r.Many, "many", false, "let one call post a window, instead of one call each message")
+}
+
+// Faults of the flags.
+func (r *Rate) Faults() []error { return append(r.streamed.Faults(), r.faults()...) }
+
+// Run measures a size.
+func (r *Rate) Run(s *Session, size, iters int) error {
+	move := (*part).windows
+	if r.Many {
+		move = (*part).many
+	}
+	for _, n := range r.Goroutines {
+		result, err := r.measure(s, "rate", size, iters, n, move)
+		result.Goroutines = n
+		if err = s.Report(result, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// part is what one goroutine of this rank moves to or from its like.
 type part struct {
 	window, pair int
 	first        bool
@@ -56,88 +102,85 @@ type part struct {
 	err          error
 }
 
-func newStream(s *Session, size, iters int) *Stream {
-	st := &Stream{Window: s.Window, s: s, iters: iters, parts: make([]*part, s.pairs())}
-	for i := range st.parts {
-		st.parts[i] = &part{window: s.Window, pair: i, first: s.First, shared: make([]byte, size), reqs: make([]p2p.Request, s.Window)}
-		if s.Cold && size > 0 {
-			st.parts[i].pool = coldPool(size, s.Window, len(st.parts))
-		}
+func (f *streamed) part(s *Session, size, pair, n int) *part {
+	p := &part{window: f.Window, pair: pair, first: s.First, shared: make([]byte, size), reqs: make([]p2p.Request, f.Window)}
+	if f.Cold && size > 0 {
+		p.pool = coldPool(size, f.Window, n)
 	}
-	return st
+	return p
 }
 
-// Batches is an iterator over the numbers of messages to move: verified ones, warm-up, and timed
-// ones.
-func (s *Stream) Batches(yield func(n int) bool) {
-	batch := func(n int) bool {
-		for i, p := range s.parts {
-			p.n = (n + len(s.parts) - 1 - i) / len(s.parts)
-		}
-		if !yield(n) {
-			return false
-		}
-		for _, p := range s.parts {
-			p.settle()
-			s.err = errors.Join(s.err, p.err)
-		}
-		return s.err == nil
+// measure has n goroutines move batches: verified messages, warm-up, and those that are timed. At
+// the end of a batch rank 0 knows that rank 1 has received it.
+func (f *streamed) measure(s *Session, test string, size, iters, n int, move func(p *part, w *p2p.World) error) (Result, error) {
+	parts := make([]*part, n)
+	for i := range parts {
+		parts[i] = f.part(s, size, i, n)
 	}
-	s.verify(true)
-	if !batch(min(s.Window*len(s.parts), s.iters) + len(s.parts)) {
-		return
-	}
-	s.verify(s.s.Check)
-	if batch(warmUp(s.iters)) {
-		s.timed(batch)
-	}
-}
-
-// verify has the payloads of the next batches verified, or not.
-func (s *Stream) verify(on bool) {
-	for _, p := range s.parts {
-		p.bufs = nil
-		for range s.Window {
-			if on {
-				p.bufs = append(p.bufs, make([]byte, len(p.shared)))
+	batch := func(messages int, verified bool) error {
+		return inParallel(n, func(i int) error {
+			p := parts[i]
+			p.begin((messages+n-1-i)/n, verified)
+			if err := move(p, s.World); err != nil {
+				return err
 			}
-		}
+			p.settle()
+			return p.err
+		})
 	}
-}
-
-// timed is the batch that is measured.
-func (s *Stream) timed(batch func(n int) bool) {
-	if s.err = s.s.sync(); s.err != nil {
-		return
+	if err := batch(min(f.Window*n, iters)+n, true); err != nil {
+		return Result{}, err
 	}
-	var before, after time.Duration
-	if before, s.err = processorTime(); s.err != nil {
-		return
+	if err := batch(warmUp(iters), f.Check); err != nil {
+		return Result{}, err
+	}
+	if err := s.sync(); err != nil {
+		return Result{}, err
+	}
+	before, err := processorTime()
+	if err != nil {
+		return Result{}, err
 	}
 	start := time.Now()
-	if !batch(s.iters) {
-		return
+	if err := batch(iters, f.Check); err != nil {
+		return Result{}, err
 	}
-	s.elapsed = time.Since(start)
-	if after, s.err = processorTime(); s.err == nil {
-		s.cpu, s.err = s.s.total(after - before)
+	elapsed := time.Since(start)
+	after, err := processorTime()
+	if err != nil {
+		return Result{}, err
+	}
+	cpu, err := s.total(after - before)
+	r := s.Result(test, size, iters, elapsed)
+	r.Window = f.Window
+	if bytes := float64(size) * float64(iters); bytes > 0 {
+		r.CPUPerGB = cpu.Seconds() / (bytes / 1e9)
+	}
+	return r, err
+}
+
+// begin begins a batch of n messages.
+func (p *part) begin(n int, verified bool) {
+	p.n, p.bufs = n, nil
+	for range p.window {
+		if verified {
+			p.bufs = append(p.bufs, make([]byte, len(p.shared)))
+		}
 	}
 }
 
-// Buf is the buffer of message i of a batch; message i-Window, which used it before, must have
+// buf is the buffer of message i of a batch; message i-window, which used it before, must have
 // ended. Unverified messages all share one buffer, as in other benchmarks of this kind, and the
 // memory stays in the cache, unless -cold was given.
-func (s *Stream) Buf(i int) []byte { return s.parts[0].buf(i) }
-
-func (s *part) buf(i int) []byte {
-	switch size := len(s.shared); {
-	case s.bufs != nil:
-		return s.own(i)
-	case s.pool != nil:
-		at := i % (len(s.pool) / pages(size)) * pages(size)
-		return s.pool[at:][:size:size]
+func (p *part) buf(i int) []byte {
+	switch size := len(p.shared); {
+	case p.bufs != nil:
+		return p.own(i)
+	case p.pool != nil:
+		at := i % (len(p.pool) / pages(size)) * pages(size)
+		return p.pool[at:][:size:size]
 	}
-	return s.shared
+	return p.shared
 }
 
 // coldBytes is more than caches hold, for all goroutines of a rank together.
@@ -156,13 +199,13 @@ func coldPool(size, window, pairs int) []byte {
 func pages(size int) int { return (size + 4095) &^ 4095 }
 
 // own is a buffer with the payload of message i, or a cleared one to receive it.
-func (s *part) own(i int) []byte {
-	if i >= s.window {
-		s.verify(i - s.window)
+func (p *part) own(i int) []byte {
+	if i >= p.window {
+		p.verify(i - p.window)
 	}
-	buf := s.bufs[i%s.window]
-	if s.first {
-		Fill(buf, payload(s.pair, i))
+	buf := p.bufs[i%p.window]
+	if p.first {
+		Fill(buf, payload(p.pair, i))
 	} else {
 		clear(buf)
 	}
@@ -170,19 +213,88 @@ func (s *part) own(i int) []byte {
 }
 
 // settle verifies the last messages of a batch.
-func (s *part) settle() {
-	for i := max(0, s.n-s.window); i < s.n; i++ {
-		s.verify(i)
+func (p *part) settle() {
+	for i := max(0, p.n-p.window); i < p.n; i++ {
+		p.verify(i)
 	}
 }
 
 // verify compares what was received as message i with its payload.
-func (s *part) verify(i int) {
-	if s.bufs == nil || s.first || s.err != nil {
+func (p *part) verify(i int) {
+	if p.bufs == nil || p.first || p.err != nil {
 		return
 	}
-	Fill(s.shared, payload(s.pair, i))
-	if err := Damage(s.bufs[i%s.window], s.shared); err != nil {
-		s.err = fmt.Errorf("message %d of %d bytes %w", i, len(s.shared), err)
+	Fill(p.shared, payload(p.pair, i))
+	if err := Damage(p.bufs[i%p.window], p.shared); err != nil {
+		p.err = fmt.Errorf("message %d of %d bytes %w", i, len(p.shared), err)
 	}
+}
+
+// post starts message i.
+func (p *part) post(w *p2p.World, i int) p2p.Request {
+	if w.Rank() == 0 {
+		return w.Isend(1, pairTag(data, p.pair), p.buf(i))
+	}
+	return w.Irecv(pairTag(data, p.pair), p2p.MaskExact, p.buf(i))
+}
+
+// agree returns on rank 0 when rank 1 has received all.
+func (p *part) agree(w *p2p.World) error {
+	ctx, done := context.Background(), pairTag(done, p.pair)
+	if w.Rank() == 1 {
+		return w.Send(ctx, 0, done, nil)
+	}
+	_, err := w.Recv(ctx, done, p2p.MaskExact, nil)
+	return err
+}
+
+// sliding waits for the oldest message before it starts another.
+func (p *part) sliding(w *p2p.World) error {
+	for i := range p.n + p.window {
+		r := &p.reqs[i%p.window]
+		if _, err := r.Wait(context.Background()); err != nil {
+			return err
+		}
+		*r = p2p.Request{}
+		if i < p.n {
+			*r = p.post(w, i)
+		}
+	}
+	return p.agree(w)
+}
+
+// windows moves window by window.
+func (p *part) windows(w *p2p.World) error {
+	for i := 0; i < p.n; i += p.window {
+		reqs := p.reqs[:min(p.window, p.n-i)]
+		for k := range reqs {
+			reqs[k] = p.post(w, i+k)
+		}
+		if err := p2p.WaitAll(context.Background(), reqs, nil); err != nil {
+			return err
+		}
+	}
+	return p.agree(w)
+}
+
+// many is windows by calls that post many messages at once.
+func (p *part) many(w *p2p.World) error {
+	messages := make([]p2p.Transfer, p.window)
+	for i := 0; i < p.n; i += p.window {
+		messages = messages[:min(p.window, p.n-i)]
+		for k := range messages {
+			m := &messages[k]
+			m.Rank, m.Tag, m.Buf = 1-w.Rank(), pairTag(data, p.pair), p.buf(i+k)
+		}
+		reqs := p.reqs[:0]
+		if w.Rank() == 0 {
+			reqs = w.Comm().IsendAll(reqs, messages)
+		} else {
+			reqs = w.Comm().IrecvAll(reqs, messages)
+		}
+		if err := p2p.WaitAll(context.Background(), reqs, nil); err != nil {
+			return err
+		}
+	}
+	return p.agree(w)
 }

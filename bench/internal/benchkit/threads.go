@@ -1,33 +1,28 @@
 package benchkit
 
 import (
+	"flag"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
 
-// GoroutineCases are the numbers of goroutines.
-func GoroutineCases(f Flags) []Flags {
-	return casesOf(f, func(f *Flags) *Counts { return &f.Goroutines })
+// pairs is the flag of tests by several goroutines of each rank, each of which exchanges messages
+// with its like.
+type pairs struct{ Goroutines Counts }
+
+func (p *pairs) register(fs *flag.FlagSet) {
+	fs.Var(&p.Goroutines, "goroutines", "`numbers` of goroutines of each rank, each of which exchanges messages with its like")
 }
 
-// casesOf is f for each of its counts of one kind.
-func casesOf(f Flags, of func(f *Flags) *Counts) []Flags {
-	var cases []Flags
-	for _, n := range *of(&f) {
-		one := f
-		*of(&one) = Counts{n}
-		cases = append(cases, one)
-	}
-	return cases
-}
+const maxGoroutines = 1 << 16
 
-// pairs is the number of goroutines of each rank, each of which exchanges messages with its like.
-func (s *Session) pairs() int {
-	if len(s.Goroutines) == 0 {
-		return 1
+func (p *pairs) faults() []error {
+	if most := slices.Max(p.Goroutines); most > maxGoroutines {
+		return []error{fmt.Errorf("-goroutines has %d: give 1 to %d", most, maxGoroutines)}
 	}
-	return s.Goroutines[0]
+	return nil
 }
 
 // inParallel runs f with 0 to n-1 in a goroutine each, one of them alone in the caller's. It
@@ -48,19 +43,49 @@ func inParallel(n int, f func(i int) error) error {
 	return nil
 }
 
+// Threads measures half round trips of pairs of goroutines at once, each with tags of its own, and
+// the messages a second of all together. The pairs share the messages; percentiles are of the
+// first.
+type Threads struct {
+	Verified
+	pairs
+}
+
+// NewThreads has the defaults.
+func NewThreads() *Threads {
+	t := &Threads{pairs: pairs{Counts{1, 4, 8, 64, 1024}}}
+	t.Sizes = Sizes{8}
+	return t
+}
+
+// Register adds the flags.
+func (t *Threads) Register(fs *flag.FlagSet) { t.Verified.Register(fs); t.register(fs) }
+
+// Faults of the flags.
+func (t *Threads) Faults() []error { return append(t.Verified.Faults(), t.faults()...) }
+
+// Run measures a size.
+func (t *Threads) Run(s *Session, size, iters int) error {
+	for _, n := range t.Goroutines {
+		if err := s.Report(t.measure(s, size, iters, n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // leastRounds are enough for each of many pairs to be at work at once.
 const leastRounds = 20
 
-// Threads measures half round trips of pairs of goroutines at once, each with tags of its own, and
-// the messages a second of all together. The pairs share iters; the percentiles are of the first.
-func Threads(s *Session, size, iters int) (Result, error) {
-	loops, each := make([]*Loop, s.pairs()), max(iters/s.pairs(), leastRounds)
+func (t *Threads) measure(s *Session, size, iters, n int) (Result, error) {
+	loops, each := make([]*loop, n), max(iters/n, leastRounds)
 	var ready sync.WaitGroup
-	ready.Add(len(loops))
-	err := inParallel(len(loops), func(i int) error {
+	ready.Add(n)
+	err := inParallel(n, func(i int) error {
 		here := sync.OnceFunc(ready.Done)
 		defer here() // with an error before the others' clocks have started
-		l := &Loop{Out: make([]byte, size), In: make([]byte, size), check: s.Check, first: s.First && i == 0, pair: i, iters: each}
+		l := newLoop(s, size, each, t.Check)
+		l.first, l.pair = s.First && i == 0, i
 		l.start = func() { here(); ready.Wait() }
 		loops[i] = l
 		if err := bounce(s.World, l); err != nil {
@@ -73,14 +98,14 @@ func Threads(s *Session, size, iters int) (Result, error) {
 	}
 	r := s.Result("threads", size, each, span(loops)/2)
 	r.Percentiles(loops[0].hist, 2)
-	r.Goroutines, r.Iters = len(loops), each*len(loops)
-	r.MsgS *= float64(len(loops))
-	r.MBs *= float64(len(loops))
+	r.Goroutines, r.Iters = n, each*n
+	r.MsgS *= float64(n)
+	r.MBs *= float64(n)
 	return r, nil
 }
 
 // span is the time from the start of the first clock until all rounds under the clock were done.
-func span(loops []*Loop) time.Duration {
+func span(loops []*loop) time.Duration {
 	from, to := loops[0].began, loops[0].began
 	for _, l := range loops {
 		if l.began.Before(from) {
@@ -92,27 +117,3 @@ func span(loops []*Loop) time.Duration {
 	}
 	return to.Sub(from)
 }
-
-var goroutinesColumn = whole("goroutines", 10, func(r *Result) int { return r.Goroutines })
-
-var threadsTable = layout{
-	of: func(r *Result) bool { return r.Goroutines > 0 },
-	note: func(r *Result) string {
-		return wires(r) + "; half round trip in us of goroutines in pairs at once; messages of all, and that over the first number of goroutines"
-	},
-	columns: []column{sizeColumn, goroutinesColumn, roundsColumn("round trips", 11), avgColumn, p50Column, p99Column,
-		rateColumn, overColumn},
-	over: rateOver,
-}
-
-// manyStreamsTable is streamTable for several goroutines.
-var manyStreamsTable = layout{
-	of: func(r *Result) bool { return r.Goroutines > 0 && r.Window > 0 },
-	note: func(r *Result) string {
-		return fmt.Sprintf("%s, %d messages under way of each goroutine; messages of all, and that over the first number of goroutines", wires(r), r.Window)
-	},
-	columns: []column{sizeColumn, goroutinesColumn, roundsColumn("messages", 10), megabytesColumn, rateColumn, overColumn},
-	over:    rateOver,
-}
-
-func rateOver(r *Result) (string, float64) { return fmt.Sprint(r.Size), r.MsgS }

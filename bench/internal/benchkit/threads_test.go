@@ -15,45 +15,30 @@ import (
 
 // TestGoroutines: each pair has messages of its own, all of which are verified.
 func TestGoroutines(t *testing.T) {
-	for name, run := range map[string]Test{"threads": Threads, "rate": Rate} {
-		for _, check := range []bool{false, true} {
+	for _, check := range []bool{false, true} {
+		verified, several := Verified{Check: check}, pairs{Counts{1, 7}}
+		for name, test := range map[string]Test{"threads": &Threads{verified, several}, "rate": &Rate{streamed{verified, 3, false}, several, false}} {
 			var out bytes.Buffer
 			p2ptest.Run(t, 2, func(w *p2p.World) {
-				report := &reporter{out: &out}
-				f := Flags{Check: check, Goroutines: Counts{1, 7}}
-				if name == "rate" {
-					f.Window = 3
-				}
-				for _, one := range GoroutineCases(f) {
-					s := &Session{Flags: one, World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0}
-					r, err := run(s, 8, 7*leastRounds)
-					require.NoError(t, err)
-					require.Equal(t, [3]any{name, one.Goroutines[0], 7 * leastRounds}, [3]any{r.Test, r.Goroutines, r.Iters})
-					require.InDelta(t, r.MsgS*8/1e6, r.MBs, 1e-6)
-					if s.First {
-						require.NoError(t, report.print(&r))
-					}
-				}
+				s := &Session{World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0, report: &reporter{out: &out}}
+				require.NoError(t, test.Run(s, 8, 7*leastRounds))
 			})
-			require.Regexp(t, `goroutines.*\n +8 +1 +140 .* 1.00\n +8 +7 +140 .*\n$`, out.String())
+			require.Regexp(t, `goroutines.*\n.* 1 +140 .* 1.000\n.* 7 +140 .*\n$`, out.String(), name)
 		}
 	}
 }
 
 func TestDamageOfOnePairIsSeen(t *testing.T) {
-	test := Streams("rate", func(_ *p2p.World, s *Stream) error {
-		for range s.Batches {
-			for _, p := range s.parts {
-				for i := range p.n {
-					Fill(p.buf(i), payload(p.pair, i))
-				}
-			}
-			s.parts[2].bufs[0][20]++
-		}
-		return nil
-	})
 	p2ptest.Run(t, 1, func(w *p2p.World) {
-		_, err := test(&Session{Flags: Flags{Window: 3, Goroutines: Counts{4}}, World: w}, 21, 10)
+		_, err := (&streamed{Window: 3}).measure(&Session{World: w}, "rate", 21, 10, 4, func(p *part, _ *p2p.World) error {
+			for i := range p.n {
+				Fill(p.buf(i), payload(p.pair, i))
+			}
+			if p.pair == 2 {
+				p.bufs[0][20]++
+			}
+			return nil
+		})
 		require.ErrorContains(t, err, "of 21 bytes arrived damaged: byte 20 is ")
 	})
 }
@@ -75,6 +60,6 @@ func TestInParallel(t *testing.T) {
 
 func TestSpan(t *testing.T) {
 	at := time.Now()
-	loops := []*Loop{{began: at.Add(5), elapsed: 10}, {began: at, elapsed: 3}, {began: at.Add(1), elapsed: 2}}
+	loops := []*loop{{began: at.Add(5), elapsed: 10}, {began: at, elapsed: 3}, {began: at.Add(1), elapsed: 2}}
 	require.Equal(t, time.Duration(15), span(loops))
 }

@@ -2,6 +2,7 @@ package benchkit
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"slices"
 	"time"
@@ -11,9 +12,37 @@ import (
 
 // Vectors measures exchanges of messages of many parts, each of which lies apart from the others,
 // as those of a column of a matrix do: by IsendVec and IrecvVec, and by turns with a program that
-// packs and unpacks them itself. size is that of a part, in bytes.
-func Vectors(s *Session, size, iters int) (Result, error) {
-	v := newVectors(s, size, s.Parts[0])
+// packs and unpacks them itself. Sizes are those of a part.
+type Vectors struct {
+	Common
+	Parts Counts
+}
+
+// NewVectors has the defaults.
+func NewVectors() *Vectors {
+	return &Vectors{Common: Common{Sizes: Sizes{8, 64, 1000}}, Parts: Counts{1, 2, 8, 64, 1024, 4096}}
+}
+
+// Register adds the flags.
+func (v *Vectors) Register(fs *flag.FlagSet) {
+	v.Common.Register(fs)
+	fs.Var(&v.Parts, "parts", "`numbers` of parts of a message")
+}
+
+// Messages are exchanges.
+func (v *Vectors) Messages(size int, _ string) int { return 20_000 / (1 + size/200) }
+
+// Run measures a size, after comparing what comes.
+func (v *Vectors) Run(s *Session, size, iters int) error {
+	for _, parts := range v.Parts {
+		if err := s.Report(newVectors(s, size, parts).measure(s, iters)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *vectors) measure(s *Session, iters int) (Result, error) {
 	if err := v.checked(); err != nil {
 		return Result{}, err
 	}
@@ -35,7 +64,7 @@ func Vectors(s *Session, size, iters int) (Result, error) {
 	}
 	mid := func(i int) float64 { return took[i][vecTurns/2] }
 	n := each * vecTurns
-	r := s.Result("vec", size, n, time.Duration(mid(0)*1e3*float64(n)))
+	r := s.Result("vec", v.size, n, time.Duration(mid(0)*1e3*float64(n)))
 	r.MBs *= float64(len(v.out))
 	r.Vec = &Vec{Parts: len(v.out), PackedUs: mid(1), OverPacked: mid(0) / mid(1)}
 	return r, nil
@@ -43,9 +72,9 @@ func Vectors(s *Session, size, iters int) (Result, error) {
 
 // Vec is what the result of Vectors has beside an exchange by the library, AvgUs.
 type Vec struct {
-	Parts      int     `json:"parts"`
-	PackedUs   float64 `json:"packed_us"` // an exchange by a program that packs
-	OverPacked float64 `json:"over_packed"`
+	Parts      int     `json:"parts" col:"parts"`
+	PackedUs   float64 `json:"packed_us" col:"packed us"` // an exchange by a program that packs
+	OverPacked float64 `json:"over_packed" col:"over packed"`
 }
 
 const (
@@ -55,14 +84,6 @@ const (
 
 // vecWays are what takes turns.
 var vecWays = []func(v *vectors) error{(*vectors).exchange, (*vectors).packed}
-
-// VecCases are the numbers of parts.
-func VecCases(f Flags) []Flags {
-	return casesOf(f, func(f *Flags) *Counts { return &f.Parts })
-}
-
-// VecMessages is the default number of exchanges of a size of parts.
-func VecMessages(size int) int { return 20_000 / (1 + size/200) }
 
 // vectors is one rank's side.
 type vectors struct {
@@ -147,14 +168,4 @@ func (v *vectors) checked() error {
 		}
 	}
 	return nil
-}
-
-var vecTable = layout{
-	of: func(r *Result) bool { return r.Vec != nil },
-	note: func(r *Result) string {
-		return wires(r) + "; us of an exchange of messages of so many parts of a size, and of one by a program that packs them itself; medians"
-	},
-	columns: []column{sizeColumn, whole("parts", 10, func(r *Result) int { return r.Parts }), roundsColumn("exchanges", 10), avgColumn,
-		number("packed", 10, 3, func(r *Result) float64 { return r.PackedUs }),
-		number("over packed", 11, 2, func(r *Result) float64 { return r.OverPacked })},
 }

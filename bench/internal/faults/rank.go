@@ -92,7 +92,7 @@ type usage struct {
 
 // self is what this process has.
 func self() (usage, error) {
-	now, _, err := benchkit.Resident()
+	now, err := benchkit.Resident()
 	if err != nil {
 		return usage{}, err
 	}

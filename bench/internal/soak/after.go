@@ -11,7 +11,7 @@ import (
 )
 
 // after requires what must hold after a loss, and returns when all survivors have come that far.
-func (l *watch) after(t *Totals) error {
+func (l *watch) after(t *totals) error {
 	ctx, cancel := context.WithTimeout(context.Background(), grace+hung)
 	defer cancel()
 	if err := l.refused(ctx); err != nil {
@@ -56,7 +56,7 @@ func second[T any](_ T, err error) error { return err }
 
 // goOn sends checked messages to the next survivor, and receives those of the previous one from any
 // source.
-func (l *watch) goOn(ctx context.Context, others []int, t *Totals) error {
+func (l *watch) goOn(ctx context.Context, others []int, t *totals) error {
 	c := l.w.Comm()
 	me := slices.Index(others, c.Rank())
 	next, prev := others[(me+1)%len(others)], others[(me+len(others)-1)%len(others)]

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -45,12 +46,12 @@ var errGrace = errors.New("the round ended with the loss of a rank")
 // checked what must come of that: each operation with that rank, whatever it was in the middle of,
 // ends with an error that names the rank; messages among the survivors arrive as before. Totals are
 // those of this rank; with an error the Loss may be zero.
-func Endure(w *p2p.World, o Options, ready func() error) (Totals, Loss, error) {
-	var t Totals
+func Endure(w *p2p.World, o Options, ready func() error) (benchkit.Soak, Loss, error) {
+	var t totals
 	l := newWatch(w, o)
 	defer l.stop(context.Canceled)
 	if err := ready(); err != nil {
-		return t, Loss{}, err
+		return t.Soak, Loss{}, err
 	}
 	for {
 		r := &round{Options: o, w: w, base: l.ctx, watch: l, seed: rand.Uint64() | 1}
@@ -59,11 +60,11 @@ func Endure(w *p2p.World, o Options, ready func() error) (Totals, Loss, error) {
 			break
 		}
 		if err != nil {
-			return t, Loss{}, err // watch.run may be writing l.loss
+			return t.Soak, Loss{}, err // watch.run may be writing l.loss
 		}
 	}
 	err := l.after(&t)
-	return t, l.loss, err
+	return t.Soak, l.loss, err
 }
 
 // watch hears of the loss of a rank.

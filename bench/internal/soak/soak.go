@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -21,16 +22,6 @@ type Options struct {
 	Size  int           // of the largest message, bytes
 	Count int           // messages from each rank to each other, at most, in each exchange of a round
 	For   time.Duration // after which no round begins
-}
-
-// Totals of all ranks.
-type Totals struct {
-	Rounds    int
-	Messages  uint64 // received and checked
-	Bytes     uint64
-	Canceled  uint64        // receives that were ended by Cancel or by their context
-	Withdrawn uint64        // sends that were ended by their context
-	Longest   time.Duration // of a round
 }
 
 // patience is how long a round may take: far longer than it does.
@@ -45,10 +36,13 @@ const (
 	tagEnd
 )
 
-// Run is one rank's part. All ranks of w call it; Totals are those of all on rank 0, and this
+// totals of all ranks.
+type totals struct{ benchkit.Soak }
+
+// Run is one rank's part. All ranks of w call it; the result is that of all on rank 0, and this
 // rank's own on others. The error is the first that this rank saw: others may wait for it then.
-func Run(w *p2p.World, o Options) (Totals, error) {
-	var t Totals
+func Run(w *p2p.World, o Options) (benchkit.Soak, error) {
+	var t totals
 	end := time.Now().Add(o.For)
 	for {
 		seed := rand.Uint64() | 1
@@ -57,14 +51,14 @@ func Run(w *p2p.World, o Options) (Totals, error) {
 		}
 		r := &round{Options: o, w: w, base: context.Background(), seed: seed}
 		if err := t.play(r); err != nil || r.seed == 0 {
-			return t, err
+			return t.Soak, err
 		}
 		t.add(&r.others)
 	}
 }
 
 // play plays a round, and counts what this rank has had of it, also where it fails.
-func (t *Totals) play(r *round) error {
+func (t *totals) play(r *round) error {
 	start := time.Now()
 	err := r.run()
 	t.add(&r.counts)
@@ -78,7 +72,7 @@ func (t *Totals) play(r *round) error {
 	return nil
 }
 
-func (t *Totals) add(c *counts) {
+func (t *totals) add(c *counts) {
 	t.Messages += c.messages.Load()
 	t.Bytes += c.bytes.Load()
 	t.Canceled += c.canceled.Load()
@@ -99,7 +93,7 @@ type round struct {
 	others counts // on rank 0, at the end
 }
 
-// counts are Totals in the making.
+// counts are totals in the making.
 type counts struct {
 	messages, bytes, canceled, withdrawn atomic.Uint64
 }
