@@ -50,8 +50,8 @@ type Config struct {
 	MaxInline int // largest inline payload, bytes; default 64 KiB
 	RingBytes int // shm: bytes of each receive ring, a power of two, the same on all devices; default 256 KiB, 16 until it is full
 
-	TM TMConfig // tag matching
-	tm hook.TM  // TM and what package softtest adds to it
+	TM       TMConfig // tag matching
+	tmFaults *hook.TM // of package softtest; nil in production
 
 	noDirect bool               // see shm.Config
 	faults   func(*dial.Config) // see shm.Config

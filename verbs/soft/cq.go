@@ -51,7 +51,7 @@ type cqEntry struct {
 // nothing.
 type frees struct {
 	qp   *queuePair // see queuePair.reclaim; nil: none
-	tm   *tagQueue  // see tagQueue.polled; nil: none
+	tm   *tagQueue  // see taglist.List.Polled; nil: none
 	upto uint32     // of the send queue or the command queue: earlier slots become free
 	hnd  uint32     // with tm: handle of the entry concerned
 }
@@ -60,7 +60,7 @@ func (f *frees) polled(wc *verbs.WC) {
 	if f.qp != nil {
 		f.qp.reclaim(f.upto)
 	} else if f.tm != nil {
-		f.tm.polled(wc, f.hnd, f.upto)
+		f.tm.list.Polled(wc, f.hnd, f.upto)
 	}
 }
 

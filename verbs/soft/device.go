@@ -57,7 +57,7 @@ type Device struct {
 	quietEnd  int64        // when quietTime is over; 0: nobody has waited
 	lateTimer *time.Timer  // see wakeLate
 	readers   []*queuePair // QPs that copy from peers' memory; each at most once (queuePair.reading)
-	slow      []*tagQueue  // tag queues that delay something (hook.TM); each at most once (tagQueue.slow)
+	slow      []*tagFaults // those that delay something; each at most once (tagFaults.slow)
 
 	took     bool        // the last pass received packets: their payloads are lent until the next pass
 	news     bool        // one of them was not just a non-final piece of an RDMA READ response

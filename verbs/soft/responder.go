@@ -122,10 +122,10 @@ func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) bool {
 		switch verbs.TMHOpcode(payload[0]) {
 		case verbs.TMHEager:
 			if invariant.Enabled {
-				defer t.checkAtomic("an arrival")()
+				defer t.list.CheckArrival()()
 				defer t.checkUnexpected(q)()
 			}
-			if t.match(q, h, payload, false) {
+			if (t.list.Len() != 0 || invariant.Enabled) && t.match(q, h, payload, false) {
 				return true
 			}
 			op, counted = t.reports, true
@@ -149,7 +149,7 @@ func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) bool {
 		return true
 	}
 	if counted {
-		flags = t.unexpected()
+		flags = t.list.Unexpected()
 	}
 	if wc := q.rcq.inPlace(rq); wc != nil {
 		// Field by field, as in shm.decodeShort.

@@ -181,7 +181,7 @@ func TestFailureInMidMessage(t *testing.T) {
 		require.Empty(t, r.poll())
 		end(r.q)
 		require.Equal(t, verbs.WCWRFlushErr, r.one().Status)
-		require.Zero(t, r.srq.tm.h())
+		require.Zero(t, r.srq.tm.list.H())
 	}
 }
 
@@ -203,14 +203,14 @@ func TestRegionGoneInMidMessage(t *testing.T) {
 			require.Equal(t, verbs.WCFlagTMMatch, r.one().Flags)
 		} else {
 			require.Empty(t, r.poll())
-			require.EqualValues(t, 1, r.srq.tm.h())
+			require.EqualValues(t, 1, r.srq.tm.list.H())
 		}
 		r.dereg()
 		r.rest(108)
 		require.Equal(t, verbs.WC{WRID: id, Status: verbs.WCLocProtErr, Opcode: verbs.WCTMRecv, QPNum: r.q.Num()}, r.one())
 		require.Equal(t, verbs.QPSErr, r.q.State())
 		require.Equal(t, response{op: wire.OpNak, psn: r.q.expect, status: uint8(verbs.WCRemOpErr)}, *r.q.resp.front())
-		require.Zero(t, r.srq.tm.h())
+		require.Zero(t, r.srq.tm.list.H())
 		require.Empty(t, r.poll())
 	}
 }
@@ -265,7 +265,7 @@ func TestKillQPAt(t *testing.T) {
 	require.True(t, r.eager(2, 8, false))
 	require.Equal(t, verbs.QPSErr, r.q.State())
 	require.Len(t, r.poll(), 1)
-	require.EqualValues(t, 1, r.srq.tm.h())
+	require.EqualValues(t, 1, r.srq.tm.list.H())
 	ev, ok := r.d.PollAsync()
 	require.True(t, ok)
 	require.Equal(t, verbs.EventQPFatal, ev.Type)
@@ -287,8 +287,8 @@ func TestKillQPPart(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, verbs.EventQPFatal, ev.Type)
 	require.ErrorIs(t, ev.Err, syscall.EIO)
-	require.False(t, r.q.partFails(), "nothing is under way")
-	require.Equal(t, 1, r.srq.tm.parts)
+	require.False(t, r.srq.tm.faults.killsAt(r.q), "nothing is under way")
+	require.Equal(t, 1, r.srq.tm.faults.parts)
 }
 
 // TestRNREvery: the message stays with the wire, and is taken when it is offered again.

@@ -1,10 +1,9 @@
 package soft
 
 import (
-	"syscall"
-
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/taglist"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -24,7 +23,7 @@ func (q *queuePair) recvTM(l wire.Link, h *wire.Header, payload []byte) bool {
 		return ok
 	}
 	if invariant.Enabled {
-		defer q.tm.checkAtomic("an arrival")()
+		defer q.tm.list.CheckArrival()()
 		defer q.tm.checkUnexpected(q)()
 	}
 	return q.tm.match(q, h, payload, rndv) || q.untagged(h, payload, q.tm.reports, rxUnexpected)
@@ -35,7 +34,7 @@ func (q *queuePair) recvTM(l wire.Link, h *wire.Header, payload []byte) bool {
 // wire.Receiver; else it begins a message that is to be matched.
 func (q *queuePair) classify(l wire.Link, h *wire.Header, payload []byte) (rndv, over, ok bool) {
 	if h.Flags&wire.FlagFirst == 0 {
-		if q.tm.cfg.KillQPPart != 0 && q.partFails() {
+		if f := q.tm.faults; f != nil && f.killsAt(q) {
 			return false, true, true
 		}
 		return false, true, q.recvTMPart(l, h, payload)
@@ -43,8 +42,9 @@ func (q *queuePair) classify(l wire.Link, h *wire.Header, payload []byte) (rndv,
 	if !q.accepts(l, h) {
 		return false, true, true
 	}
-	if q.tm.cfg.KillQPAt|q.tm.cfg.RNREvery != 0 {
-		if over, ok := q.faulty(h); over {
+	f := q.tm.faults
+	if f != nil {
+		if over, ok := f.arrives(q, h); over {
 			return false, true, ok
 		}
 	}
@@ -70,89 +70,44 @@ func (q *queuePair) classify(l wire.Link, h *wire.Header, payload []byte) (rndv,
 	case h.Total < least || h.Total > most:
 		q.rejectInvalid(h.PSN, "a tagged message of %d bytes", h.Total)
 		return false, true, true
-	case q.tm.cfg.RNRWhenEmpty && q.rq.head == q.rq.tail:
+	case f != nil && f.RNRWhenEmpty && q.rq.head == q.rq.tail:
 		return false, true, q.notReady(h)
 	}
 	return rndv, false, true
 }
 
-// faulty injects the faults of KillQPAt and RNREvery. If it returns over, the message is not
-// received now; ok is that of wire.Receiver.
-func (q *queuePair) faulty(h *wire.Header) (over, ok bool) {
-	t := q.tm
-	if t.refused {
-		t.refused = false
-		return false, false
-	}
-	t.messages++
-	if t.messages == t.cfg.KillQPAt {
-		q.kill("KillQPAt")
-		return true, true
-	}
-	if t.cfg.RNREvery > 0 && t.messages%t.cfg.RNREvery == 0 {
-		t.refused = true
-		return true, q.notReady(h)
-	}
-	return false, false
-}
-
-// partFails injects the fault of KillQPPart.
-func (q *queuePair) partFails() bool {
-	if !q.rx.active {
-		return false
-	}
-	q.tm.parts++
-	if q.tm.parts != q.tm.cfg.KillQPPart {
-		return false
-	}
-	q.kill("KillQPPart")
-	return true
-}
-
-// kill makes the queue pair fail, for a fault of that name.
-func (q *queuePair) kill(knob string) {
-	q.d.event(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q.num, Err: fail("receive", syscall.EIO, "the queue pair was to fail here ("+knob+")")})
-	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
-}
-
 // match receives a message, or its first packet, if an entry matches its tag, and reports whether
 // one does.
-func (t *tagQueue) match(q *queuePair, h *wire.Header, payload []byte, rndv bool) bool {
-	return (t.list.Len() != 0 || invariant.Enabled) && t.search(q, h, payload, rndv) // this form is inlined
-}
-
-func (t *tagQueue) search(q *queuePair, h *wire.Header, payload []byte, rndv bool) (found bool) {
+func (t *tagQueue) match(q *queuePair, h *wire.Header, payload []byte, rndv bool) (found bool) {
 	tmh := verbs.ParseTMH(payload)
-	i, found := t.list.MatchBefore(tmh.Tag, t.limit)
-	if !found {
-		if invariant.Enabled {
-			t.checkMatch(q, tmh.Tag, false, 0)
-		}
+	e := t.list.Match(tmh.Tag)
+	if e == nil {
 		return false
 	}
-	s := &t.slots[i]
 	if invariant.Enabled {
-		t.checkMatch(q, tmh.Tag, true, s.hnd)
+		t.checkMatched(q, e.Handle)
 	}
-	s.listed = false
 	if rndv {
-		q.rndvMatched(h, payload, tmh, s)
+		q.rndvMatched(h, payload, tmh, e)
 	} else {
-		q.eagerMatched(h, payload, tmh, s)
+		q.eagerMatched(h, payload, tmh, e)
 	}
 	return true
 }
 
+// sgeOfEntry is the buffer of a tagged receive.
+func sgeOfEntry(e *taglist.Entry) sge { return sge{e.Buf.Addr, e.Buf.Length, e.Buf.LKey} }
+
 // eagerMatched receives an eager message, or its first packet, into the tagged buffer.
-func (q *queuePair) eagerMatched(h *wire.Header, payload []byte, tmh verbs.TMH, s *tagSlot) {
+func (q *queuePair) eagerMatched(h *wire.Header, payload []byte, tmh verbs.TMH, e *taglist.Entry) {
 	t := q.tm
-	wc := verbs.WC{WRID: s.wrid, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMMatch, QPNum: q.num, Priv: tmh.AppCtx, Tag: tmh.Tag}
+	wc := verbs.WC{WRID: e.WRID, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMMatch, QPNum: q.num, Priv: tmh.AppCtx, Tag: tmh.Tag}
 	body, size := payload[verbs.TMHSize:], h.Total-verbs.TMHSize
 	m := &q.rx
-	m.hnd, m.wrid, m.sges[0], m.nsge = s.hnd, s.wrid, s.buf, 1
+	m.hnd, m.wrid, m.sges[0], m.nsge = e.Handle, e.WRID, sgeOfEntry(e), 1
 	whole := h.Flags&wire.FlagLast != 0
 	switch {
-	case size > s.buf.length:
+	case size > e.Buf.Length:
 		q.tmFails(h.PSN, verbs.WCLocLenErr, verbs.WCRemInvReqErr) // TMO 6.8
 		return
 	case !q.scatter(m.sges[:1], 0, body):
@@ -172,14 +127,6 @@ func (q *queuePair) eagerMatched(h *wire.Header, payload []byte, tmh verbs.TMH, 
 	if whole {
 		q.messageDone(h)
 	}
-}
-
-// mtu is the size in bytes above which a message completes as one of several packets.
-func (t *tagQueue) mtu(q *queuePair) int {
-	if t.cfg.MTU > 0 {
-		return t.cfg.MTU
-	}
-	return q.attr.PathMTU.Bytes()
 }
 
 // withImm adds immediate data, or the invalidated rkey, to a completion.
@@ -208,7 +155,7 @@ func (q *queuePair) untagged(h *wire.Header, payload []byte, op verbs.WCOpcode, 
 	}
 	var flags verbs.WCFlags
 	if kind == rxUnexpected {
-		flags = q.tm.unexpected()
+		flags = q.tm.list.Unexpected()
 	}
 	if h.Flags&wire.FlagLast == 0 {
 		q.startMessage(h)
@@ -233,33 +180,11 @@ func (q *queuePair) untagged(h *wire.Header, payload []byte, op verbs.WCOpcode, 
 	return true
 }
 
-// unexpected counts an unexpected message and returns the flags of its completion.
-func (t *tagQueue) unexpected() verbs.WCFlags {
-	t.in++
-	if t.plain && t.h()-t.c <= syncReqFrom {
-		return 0
-	}
-	return t.unexpectedFlags()
-}
-
-func (t *tagQueue) unexpectedFlags() verbs.WCFlags {
-	if t.cfg.LiveGoDormant {
-		t.limit = 0
-		if invariant.Enabled {
-			t.checkAsleep()
-		}
-	}
-	if t.unexpSyncReq() {
-		return verbs.WCFlagTMSyncReq
-	}
-	return 0
-}
-
 // forgetUnexpected takes back the count of a message that will not be reported. Software could
 // never handle it, and entries would stay dormant for ever.
 func (q *queuePair) forgetUnexpected(kind uint8) {
 	if kind == rxUnexpected {
-		q.tm.in--
+		q.tm.list.Forget()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/taglist"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -37,19 +38,19 @@ type rndvJob struct {
 }
 
 // rndvMatched starts a rendezvous, or leaves it to software (RNDV_INCOMPLETE).
-func (q *queuePair) rndvMatched(h *wire.Header, payload []byte, tmh verbs.TMH, s *tagSlot) {
+func (q *queuePair) rndvMatched(h *wire.Header, payload []byte, tmh verbs.TMH, e *taglist.Entry) {
 	rvh := verbs.ParseRVH(payload[verbs.TMHSize:])
 	t := q.tm
-	wc := verbs.WC{WRID: s.wrid, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMMatch, QPNum: q.num, Priv: tmh.AppCtx, Tag: tmh.Tag}
-	if q.dev == nil || uint64(rvh.Len) > s.buf.length || rvh.Len > maxMsgSize {
-		q.rndvIncomplete(h, payload, wc, s)
+	wc := verbs.WC{WRID: e.WRID, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMMatch, QPNum: q.num, Priv: tmh.AppCtx, Tag: tmh.Tag}
+	if q.dev == nil || uint64(rvh.Len) > e.Buf.Length || rvh.Len > maxMsgSize {
+		q.rndvIncomplete(h, payload, wc, e)
 		return
 	}
 	t.cq.push(&wc, frees{}, false)
-	j := rndvJob{tmh: tmh, rvh: rvh, hnd: s.hnd, solicited: h.Flags&wire.FlagSolicited != 0,
-		wc: verbs.WC{WRID: s.wrid, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMDataValid, ByteLen: rvh.Len, QPNum: q.num}}
+	j := rndvJob{tmh: tmh, rvh: rvh, hnd: e.Handle, solicited: h.Flags&wire.FlagSolicited != 0,
+		wc: verbs.WC{WRID: e.WRID, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMDataValid, ByteLen: rvh.Len, QPNum: q.num}}
 	withImm(&j.wc, h)
-	j.buf = sge{addr: s.buf.addr, length: uint64(rvh.Len), lkey: s.buf.lkey}
+	j.buf = sge{addr: e.Buf.Addr, length: uint64(rvh.Len), lkey: e.Buf.LKey}
 	q.executed(h)
 	if rvh.Len == 0 {
 		q.rndvDone(&j)
@@ -61,11 +62,11 @@ func (q *queuePair) rndvMatched(h *wire.Header, payload []byte, tmh verbs.TMH, s
 
 // rndvIncomplete leaves a matched rendezvous to software: it copies TMH and RVH into the tagged
 // buffer, as far as they fit (TMO 4.2, 9).
-func (q *queuePair) rndvIncomplete(h *wire.Header, payload []byte, wc verbs.WC, s *tagSlot) {
+func (q *queuePair) rndvIncomplete(h *wire.Header, payload []byte, wc verbs.WC, e *taglist.Entry) {
 	t := q.tm
 	m := &q.rx
-	m.hnd, m.wrid, m.sges[0] = s.hnd, s.wrid, s.buf
-	n := min(finSize, s.buf.length)
+	m.hnd, m.wrid, m.sges[0] = e.Handle, e.WRID, sgeOfEntry(e)
+	n := min(finSize, e.Buf.Length)
 	solicited := h.Flags&wire.FlagSolicited != 0
 	switch status := q.land(m.sges[:1], 0, payload[:n]); {
 	case status == verbs.WCSuccess:
@@ -80,7 +81,7 @@ func (q *queuePair) rndvIncomplete(h *wire.Header, payload []byte, wc verbs.WC, 
 		return
 	}
 	wc.Status, wc.ByteLen = verbs.WCTMRndvIncomplete, uint32(n)
-	if !t.cfg.TwoIncomplete {
+	if t.faults == nil || !t.faults.TwoIncomplete {
 		wc.Flags |= verbs.WCFlagTMDataValid
 		withImm(&wc, h)
 		t.cq.push(&wc, frees{tm: t, hnd: m.hnd}, solicited)
@@ -151,9 +152,7 @@ func (q *queuePair) rndvDone(j *rndvJob) {
 	j.tmh.Opcode = verbs.TMHFin
 	j.tmh.Put(fin[:])
 	j.rvh.Put(fin[verbs.TMHSize:])
-	if n := q.tm.cfg.DelayFIN; n > 0 {
-		q.tm.postpone(tagLater{q: q, fin: fin}, n)
-	} else {
+	if f := q.tm.faults; f == nil || !f.delaysFIN(q, &fin) {
 		q.dev.fins.push(fin)
 	}
 	q.tm.dataValid(&j.wc, j.hnd, j.solicited)
@@ -170,14 +169,9 @@ func (q *queuePair) abandonRndv() {
 	}
 	v.issued = 0
 	v.fins.clear()
-	keep := q.tm.later[:0]
-	for _, it := range q.tm.later {
-		if it.q != q {
-			keep = append(keep, it)
-		}
+	if f := q.tm.faults; f != nil {
+		f.forget(q)
 	}
-	clear(q.tm.later[len(keep):])
-	q.tm.later = keep
 }
 
 // deviceFailed reports a failure of the device's own requests, which have no completions.
@@ -193,74 +187,9 @@ func (q *queuePair) deviceFailed(status verbs.WCStatus) {
 		Err: fail("rendezvous", syscall.EIO, fmt.Sprintf("the device's read or FIN failed: %v", status))})
 }
 
-// tagLater is a delayed FIN or completion.
-type tagLater struct {
-	due       int64         // sent or pushed when tagQueue.polls is this
-	q         *queuePair    // that sends fin; nil: wc is a completion
-	fin       [finSize]byte // if q is not nil
-	wc        verbs.WC
-	hnd       uint32 // of wc
-	solicited bool   // of wc
-}
-
 // dataValid completes a receive whose MATCH was reported.
 func (t *tagQueue) dataValid(wc *verbs.WC, hnd uint32, solicited bool) {
-	if n := t.cfg.DelayData; n > 0 {
-		t.postpone(tagLater{wc: *wc, hnd: hnd, solicited: solicited}, n)
-		return
+	if f := t.faults; f == nil || !f.delaysData(wc, hnd, solicited) {
+		t.cq.push(wc, frees{tm: t, hnd: hnd}, solicited)
 	}
-	t.cq.push(wc, frees{tm: t, hnd: hnd}, solicited)
-}
-
-// postpone delays something by up to most polls.
-func (t *tagQueue) postpone(it tagLater, most int) {
-	it.due = t.polls + int64(t.rng.IntN(most+1))
-	t.later = append(t.later, it)
-	t.goSlow()
-}
-
-// goSlow has the device call tick.
-func (t *tagQueue) goSlow() {
-	if !t.slow {
-		t.slow = true
-		t.d.slow = append(t.d.slow, t)
-	}
-}
-
-// tick counts a pass of the device, and ends delays. It returns true if something is still delayed.
-func (t *tagQueue) tick() bool {
-	t.polls++
-	for t.pending.len() > 0 && t.pending.front().due <= t.polls {
-		o := *t.pending.front()
-		t.pending.pop()
-		t.run(&o)
-	}
-	keep := t.later[:0]
-	for i := range t.later {
-		it := &t.later[i]
-		switch {
-		case it.due > t.polls:
-			keep = append(keep, *it)
-		case it.q != nil:
-			it.q.dev.fins.push(it.fin)
-			it.q.feed()
-		default:
-			t.cq.push(&it.wc, frees{tm: t, hnd: it.hnd}, it.solicited)
-		}
-	}
-	clear(t.later[len(keep):])
-	t.later = keep
-	return len(keep) > 0 || t.pending.len() > 0
-}
-
-// tickTags calls tick for all tag queues that delay something.
-func (d *Device) tickTags() {
-	keep := d.slow[:0]
-	for _, t := range d.slow {
-		if t.slow = !t.s.gone && t.tick(); t.slow {
-			keep = append(keep, t)
-		}
-	}
-	clear(d.slow[len(keep):])
-	d.slow = keep
 }
