@@ -224,14 +224,14 @@ func TestLimits(t *testing.T) {
 		require.Positive(t, l.MidUs+l.MBs, line)
 		seen[l.What]++
 	}
-	require.Equal(t, map[string]int{"hop": 1, "ring": 1, "cma": 4, "cma2": 4, "socket": 1, "yield": 1}, seen)
+	require.Equal(t, map[string]int{"ring": 1, "cma": 4, "cma2": 4, "socket": 1, "yield": 1}, seen)
 
 	stdout, stderr, err = cmdtest.Run(t, "limits", "-only", "yield,cma", "-iters", "20")
 	require.NoError(t, err, stderr)
 	require.Regexp(t, `^yield +8 B +[0-9.]+ us .*\ncma +65536 B +[0-9.]+ GB/s `, stdout)
 
 	for args, want := range map[string]string{
-		"-only ring,sky":      `-only: "sky" is not one of hop, ring,`,
+		"-only ring,sky":      `-only: "sky" is not one of ring, cma,`,
 		"-iters -1":           "-iters is -1",
 		"-second ring":        "is for processes that bench limits starts",
 		"-second sky 8 9 0 1": "there is no such limit",

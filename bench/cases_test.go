@@ -85,16 +85,6 @@ func TestIdle(t *testing.T) {
 	require.Contains(t, stderr, "-for is -1s: give some time, such as 10s")
 }
 
-func TestVec(t *testing.T) {
-	rows := results(t, "vec", "-sizes", "8,1000", "-parts", "1,50", "-iters", "1")
-	require.Len(t, rows, 4)
-	for i, r := range rows {
-		parts := []int{1, 50}[i%2]
-		require.Equal(t, [3]any{"vec", []int{8, 1000}[i/2], parts}, [3]any{r.Test, r.Size, r.Parts})
-		require.InEpsilon(t, r.AvgUs/r.PackedUs, r.OverPacked, 1e-3) // times are printed in whole nanoseconds
-	}
-}
-
 func TestEcho(t *testing.T) {
 	rows := results(t, "echo", "-sizes", "0,2k", "-iters", "20")
 	require.Len(t, rows, 6)

@@ -6,7 +6,6 @@
 //	go run ./bench threads  half round trip of pairs of goroutines; rate -goroutines: messages
 //	go run ./bench depth    half round trip behind queued entries that do not match
 //	go run ./bench idle     processor time of a rank that waits, and how long a wake-up takes
-//	go run ./bench vec      messages of many parts, beside a program that packs them itself
 //	go run ./bench echo     net/http in a process that has a goroutine in Recv
 //	go run ./bench alltoall exchanges among more ranks than processors, over those of two ranks
 //	go run ./bench overlap  how much of a transfer a computing receiver gets for nothing

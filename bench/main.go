@@ -22,7 +22,6 @@ var tests = []struct {
 	{"threads", "half round trip of pairs of goroutines at once, and messages a second of all together", benchkit.NewThreads()},
 	{"depth", "half round trip behind queued entries that do not match, and over that behind the first depth", benchkit.NewDepth()},
 	{"idle", "processor time of a rank that waits in Recv, and how long it takes to wake it up, beside a futex", benchkit.NewIdle()},
-	{"vec", "exchanges of messages of many parts, and of one by a program that packs them itself; -sizes: of a part", benchkit.NewVectors()},
 	{"echo", "an HTTP echo in a process that has a goroutine in Recv: none, one that sleeps, one to which messages come all the time", newEcho()},
 	{"alltoall", "exchanges in which each rank sends an equal part of so many bytes to each other; -n ranks, over two ranks", benchkit.NewAlltoall()},
 	{"overlap", "how much of a transfer a computing receiver gets for nothing; each transport and device, with and without the progress goroutine", benchkit.NewOverlap()},

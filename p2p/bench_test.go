@@ -127,6 +127,56 @@ func BenchmarkSolo(b *testing.B) {
 	})
 }
 
+// BenchmarkVec is a message of many parts of 8 bytes, which lie apart from each other: by IsendVec
+// and IrecvVec, and by a program that packs and unpacks them itself.
+func BenchmarkVec(b *testing.B) {
+	for _, n := range []int{8, 1024} {
+		out, in, sent, got := apart(n), apart(n), make([]byte, 8*n), make([]byte, 8*n)
+		for name, exchange := range map[string]func(b *testing.B, from, to *p2p.Comm){
+			"vec": func(b *testing.B, from, to *p2p.Comm) {
+				delivered(b, from, to.IrecvVec(from.Rank(), 1, in), from.IsendVec(to.Rank(), 1, out))
+			},
+			"packed": func(b *testing.B, from, to *p2p.Comm) {
+				r := to.Irecv(from.Rank(), 1, got)
+				for i, part := range out {
+					*(*[8]byte)(sent[8*i:]) = *(*[8]byte)(part)
+				}
+				delivered(b, from, r, from.Isend(to.Rank(), 1, sent))
+				for i, part := range in {
+					*(*[8]byte)(part) = *(*[8]byte)(got[8*i:])
+				}
+			},
+		} {
+			b.Run(fmt.Sprint(n, "/", name), func(b *testing.B) {
+				bothRanks(b, func(b *testing.B, from, to *p2p.World) {
+					for b.Loop() {
+						exchange(b, from.Comm(), to.Comm())
+					}
+				})
+			})
+		}
+	}
+}
+
+// apart are n parts of 8 bytes, each in a cache line of its own.
+func apart(n int) (parts [][]byte) {
+	memory := make([]byte, 64*n)
+	for i := range n {
+		parts = append(parts, memory[64*i:][:8:8])
+	}
+	return parts
+}
+
+// delivered returns when both ends of a message are over; c is the sender's.
+func delivered(b *testing.B, c *p2p.Comm, recv, send p2p.Request) {
+	for reqs := []p2p.Request{recv}; !ended(b, reqs); {
+		_, _, _ = c.Iprobe(0, 2)
+	}
+	if _, err := send.Wait(background); err != nil {
+		b.Fatal(err)
+	}
+}
+
 // bothRanks runs a benchmark on the worlds of two ranks by one goroutine.
 func bothRanks(b *testing.B, run func(b *testing.B, from, to *p2p.World)) {
 	for _, device := range []string{"", "shm"} {

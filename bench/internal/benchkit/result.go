@@ -39,7 +39,6 @@ type Result struct {
 	*Flood              // flood
 	*Wakes              // idle
 	*Soak               // soak
-	*Vec                // vec
 	Over       float64  `json:"over_first,omitempty" col:"over first"` // see compared
 }
 

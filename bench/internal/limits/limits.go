@@ -30,7 +30,6 @@ type limit struct {
 var copies = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}
 
 var table = []limit{
-	{name: "hop", about: "a cache line's way to the other processor", sizes: []int{8}, round: 200 * time.Nanosecond},
 	{name: "ring", about: "half round trip over two rings in shared memory, one line a packet", sizes: []int{8},
 		round: 400 * time.Nanosecond},
 	{name: "cma", about: "copying out of the other process (process_vm_readv)", sizes: copies},

@@ -6,15 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tagmatch/tagmatch/bench/internal/hop"
 	"github.com/tagmatch/tagmatch/internal/shmring"
 )
-
-func firstHop(s *side) error {
-	d, err := hop.Probe(s.cpus)
-	s.line.MidUs = float64(d) / 1e3
-	return err
-}
 
 // ringBytes of each of two rings, the first of which the first side writes.
 const ringBytes = 256 << 10

@@ -20,10 +20,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/memfd"
 )
 
-// halves of the limits, by their names; the first fills in the line. A limit without a second is
-// measured by one process.
+// halves of the limits, by their names; the first fills in the line.
 var halves = map[string]struct{ first, second func(s *side) error }{
-	"hop":    {firstHop, nil},
 	"ring":   {firstRing, secondRing},
 	"cma":    {firstCMA, secondCMA},
 	"cma2":   {firstCMA2, secondCMA2},
@@ -34,7 +32,6 @@ var halves = map[string]struct{ first, second func(s *side) error }{
 // side is one of the two processes of a measurement.
 type side struct {
 	line Line
-	cpus [2]int
 	mem  []byte  // shared, zero at first
 	ctl  *shared // its beginning
 	peer int     // the other process
@@ -75,12 +72,7 @@ func Measure(ctx context.Context, self string, args []string, name string, iters
 }
 
 func measure(ctx context.Context, self string, args []string, l *limit, size, iters int, cpus [2]int) (Line, error) {
-	s := &side{line: Line{Test: "limits", What: l.name, Size: size, Iters: iters}, cpus: cpus}
-	half := halves[l.name]
-	if half.second == nil {
-		err := half.first(s)
-		return s.line, err
-	}
+	s := &side{line: Line{Test: "limits", What: l.name, Size: size, Iters: iters}}
 	seg, err := memfd.New("tagmatch-limits", memBytes, memfd.Allocated|memfd.Populated)
 	if err != nil {
 		return Line{}, err
@@ -112,7 +104,7 @@ func measure(ctx context.Context, self string, args []string, l *limit, size, it
 	// Where the second side has failed the first waits for it in vain: that goroutine is left
 	// behind, with the memory, and ends with this process.
 	done, over := make(chan error, 1), make(chan error, 1)
-	go func() { done <- s.pinned(cpus[0], half.first) }()
+	go func() { done <- s.pinned(cpus[0], halves[l.name].first) }()
 	go func() { over <- cmd.Wait() }()
 	select {
 	case err = <-done:
