@@ -199,8 +199,8 @@ func (s *machine) Add(t *rapid.T) {
 
 func (s *machine) Sync(t *rapid.T) { s.op(t, verbs.OpsWR{Opcode: verbs.WRTagSync}) }
 
-// Del is signalled, of any handle, or unsignalled, of a dormant entry that has taken effect: other
-// programs break V11.
+// Del is signalled, of any handle, or unsignalled, of a dormant entry that has taken effect, or of
+// a handle that is out of use: other programs break V11.
 func (s *machine) Del(t *rapid.T) {
 	if len(s.seen) == 0 {
 		t.Skip()
@@ -213,7 +213,9 @@ func (s *machine) Del(t *rapid.T) {
 		s.run(t) // before a message can wake it
 		return
 	}
-	wr.Flags = verbs.OpsSignaled
+	if s.m.owed[hnd] > 0 {
+		wr.Flags = verbs.OpsSignaled
+	}
 	s.op(t, wr)
 }
 
