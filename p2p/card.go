@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/settings"
 )
 
 // cardKey is the key under which every rank puts its card.
@@ -38,13 +39,13 @@ type card struct {
 	Failure   string `json:"failure,omitempty"` // why this rank cannot join
 }
 
-func newCard(c *Config, secret []byte) card {
+func newCard(c *settings.Config, secret []byte) card {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown host"
 	}
 	return card{
-		Version: cardVersion, Host: host, Device: orAuto(c.Device), Transport: orAuto(c.Transport), Eager: c.eagerLimit(), TLS: c.tls().Kind(),
+		Version: cardVersion, Host: host, Device: c.Device, Transport: c.Transport, Eager: c.EagerLimit, TLS: c.Security().Kind(),
 		CPUs: cpuRanges(processors()), Check: secretCheck(secret), Boot: bootID(),
 	}
 }

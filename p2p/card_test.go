@@ -6,13 +6,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/settings"
 )
 
+// filled is c with the defaults.
+func filled(c Config) *settings.Config {
+	full, _, _ := c.settings().Resolve(func(string) string { return "" })
+	return &full
+}
+
 func TestAgree(t *testing.T) {
-	good := newCard(&Config{}, []byte("secret"))
+	good := newCard(filled(Config{}), []byte("secret"))
 	require.NoError(t, agree([]card{good, good}))
 
-	other := newCard(&Config{Device: "tcp", EagerLimit: 512, TLS: "secret"}, []byte("another"))
+	other := newCard(filled(Config{Device: "tcp", EagerLimit: 512, TLS: "secret"}), []byte("another"))
 	other.Host = "elsewhere"
 	err := agree([]card{good, good, other})
 	require.ErrorIs(t, err, ErrInvalid)

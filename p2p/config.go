@@ -4,15 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/tagmatch/tagmatch/bootstrap"
-	"github.com/tagmatch/tagmatch/internal/keepalive"
-	"github.com/tagmatch/tagmatch/internal/ports"
-	"github.com/tagmatch/tagmatch/internal/secure"
-	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/internal/settings"
 )
 
 // ProgressMode says who moves operations while the program computes.
@@ -37,26 +33,6 @@ const (
 	AsyncOff
 )
 
-// Names of Config.Device and Config.Transport.
-const (
-	auto      = "auto"
-	deviceSHM = "shm"
-	deviceTCP = "tcp"
-
-	transportRC    = "rc"
-	transportTMSRQ = "tmsrq" // the device matches
-)
-
-// Devices lists what Config.Device may name in this build: "auto" first, "shm" for shared memory
-// inside a host, "tcp". The slice is the caller's.
-func Devices() []string { return []string{auto, deviceSHM, deviceTCP} }
-
-// Transports lists what Config.Transport may name in this build: "auto" first; with "rc" software
-// matches all messages, with "tmsrq" the device those that its tag list takes. "auto" is "tmsrq",
-// or "rc" in jobs of more than 8191 ranks, where two queue pairs a rank no longer fit. The slice is
-// the caller's.
-func Transports() []string { return []string{auto, transportRC, transportTMSRQ} }
-
 // Config of Init. The zero value finds everything by itself. A field that is set wins over its
 // TAGMATCH_ variable, which wins over the default; `tagmatch info` prints each value with its
 // origin. For numbers, 0 = default, -1 = none. A program that depends on a default gives it:
@@ -72,9 +48,12 @@ type Config struct {
 	// Bootstrap, nil: the launcher's; a plain run is a World of one. Init takes it over and closes
 	// it with the World.
 	Bootstrap Bootstrap
-	// Device is "auto" (""), a name that Devices lists, or several with commas (TAGMATCH_DEVICE).
+	// Device is "auto" (""), "shm" for shared memory inside a host, "tcp", or several with commas
+	// (TAGMATCH_DEVICE).
 	Device string
-	// Transport is "auto" (""), or a name that Transports lists (TAGMATCH_TRANSPORT).
+	// Transport is "rc", where software matches all messages, "tmsrq", where the device matches
+	// those that its tag list takes, or "auto" (""): "tmsrq", or "rc" in jobs of more than 8191
+	// ranks, where two queue pairs a rank no longer fit (TAGMATCH_TRANSPORT).
 	Transport string
 	// Secret is 32 random bytes, equal on all ranks, by which they authenticate connections; nil:
 	// the Bootstrap's. It must not be changed before Init returns.
@@ -149,112 +128,39 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Bounds and defaults of the numbers.
-const (
-	secretSize = 32
-
-	maxSpin  = time.Second
-	maxEager = 64 << 10
-	maxLimit = 1 << 40
-	maxTags  = 1 << 16
-	maxPeer  = time.Hour
-
-	defaultSpin       = 50 * time.Microsecond
-	defaultEager      = 32 << 10 // beyond it one copy by system call beats two through a ring
-	defaultUnexpected = 64 << 20
-	defaultSend       = 1 << 30
-	defaultTags       = 1024
-	defaultOffloadMin = 1 << 20 // smaller receives cost more in the device than it saves
-)
+const secretSize = 32
 
 // Validate reports every fault of c at once (errors.Join). Init calls it.
 func (c *Config) Validate() error {
-	var errs []error
-	fault := func(field string, value any, allowed string) {
-		errs = append(errs, invalidf("Config.%s is %v: %s", field, value, allowed))
+	return invalid(append(c.settings().Faults(), c.secretFaults()...))
+}
+
+func (c *Config) secretFaults() []error {
+	if c.Secret == nil || len(c.Secret) == secretSize {
+		return nil
 	}
-	if err := checkDevice(c.Device); err != nil {
-		fault("Device", fmt.Sprintf("%q", c.Device), err.Error())
-	}
-	if !validName(c.Transport, Transports()) {
-		fault("Transport", fmt.Sprintf("%q", c.Transport), oneOf(Transports()))
-	}
-	if c.Secret != nil && len(c.Secret) != secretSize {
-		fault("Secret", fmt.Sprintf("%d bytes long", len(c.Secret)), fmt.Sprintf("give %d random bytes, or nil for the launcher's", secretSize))
-	}
-	if _, err := secure.Parse(c.TLS); err != nil {
-		fault("TLS", fmt.Sprintf("%q", c.TLS), err.Error())
-	}
-	if _, err := ports.Parse(c.Ports); err != nil {
-		fault("Ports", fmt.Sprintf("%q", c.Ports), err.Error())
-	}
-	if c.Progress > ProgressManual {
-		fault("Progress", uint8(c.Progress), "give ProgressAuto, ProgressManual, or ProgressDefault")
-	}
-	if c.Async > AsyncOff {
-		fault("Async", uint8(c.Async), "give AsyncAuto, AsyncOn, AsyncOff, or AsyncDefault")
-	}
-	if c.JoinTimeout < -1 {
-		fault("JoinTimeout", c.JoinTimeout, "give a positive duration, 0 for the default, or -1 for no limit")
-	}
-	if c.SpinLimit < -1 || c.SpinLimit > maxSpin {
-		fault("SpinLimit", c.SpinLimit, allowedSpin)
-	}
-	within := func(field string, value, most int64, allowed string) {
-		if value < -1 || value > most {
-			fault(field, value, allowed)
-		}
-	}
-	within("EagerLimit", int64(c.EagerLimit), maxEager, allowedEager)
-	within("UnexpectedLimit", c.UnexpectedLimit, maxLimit, allowedLimit)
-	within("SendLimit", c.SendLimit, maxLimit, allowedLimit)
-	within("MaxTags", int64(c.MaxTags), maxTags, allowedTags)
-	within("OffloadMin", int64(c.OffloadMin), maxLimit, allowedMin)
-	if c.PeerTimeout != 0 && (c.PeerTimeout < keepalive.Min || c.PeerTimeout > maxPeer) {
-		fault("PeerTimeout", c.PeerTimeout, allowedPeer)
+	return []error{fmt.Errorf("Config.Secret is %d bytes long: give %d random bytes, or nil for the launcher's", len(c.Secret), secretSize)}
+}
+
+// settings are the fields that variables may set.
+func (c *Config) settings() settings.Config {
+	return settings.Config{Device: c.Device, Transport: c.Transport, Progress: settings.Progress(c.Progress), JoinTimeout: c.JoinTimeout,
+		SpinLimit: c.SpinLimit, EagerLimit: c.EagerLimit, UnexpectedLimit: c.UnexpectedLimit, SendLimit: c.SendLimit,
+		MaxTags: c.MaxTags, OffloadMin: c.OffloadMin, Async: settings.Async(c.Async), PeerTimeout: c.PeerTimeout,
+		TLS: c.TLS, Ports: c.Ports, Logger: c.Logger}
+}
+
+// resolve fills in variables and defaults.
+func (c *Config) resolve() (settings.Config, error) {
+	full, _, faults := c.settings().Resolve(os.Getenv)
+	return full, invalid(slices.Concat(faults, c.secretFaults(), settings.Unknown(os.Environ())))
+}
+
+// invalid joins faults.
+func invalid(faults []error) error {
+	errs := make([]error, len(faults))
+	for i, fault := range faults {
+		errs[i] = invalidf("%v", fault)
 	}
 	return errors.Join(errs...)
-}
-
-var (
-	allowedSpin  = fmt.Sprintf("give up to %v, 0 for the default, or -1 to park at once", maxSpin)
-	allowedEager = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for none", maxEager)
-	allowedLimit = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for none", maxLimit)
-	allowedTags  = fmt.Sprintf("give 1 to %d, 0 for the default, or -1 for none", maxTags)
-	allowedPeer  = fmt.Sprintf("give %v to %v, or 0 for the default", keepalive.Min, maxPeer)
-	allowedMin   = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for no minimum", maxLimit)
-)
-
-func validName(name string, names []string) bool { return name == "" || slices.Contains(names, name) }
-
-func oneOf(names []string) string { return "this build has " + strings.Join(names, ", ") }
-
-// joinTimeout is the time in effect, below zero for no limit.
-func (c *Config) joinTimeout() time.Duration {
-	if c.JoinTimeout == 0 {
-		return bootstrap.DefaultTimeout
-	}
-	return c.JoinTimeout
-}
-
-// peerTimeout is the time in effect.
-func (c *Config) peerTimeout() time.Duration {
-	if c.PeerTimeout == 0 {
-		return soft.DefaultPeerTimeout
-	}
-	return c.PeerTimeout
-}
-
-// tls is the setting in effect, which is valid.
-func (c *Config) tls() secure.Setting {
-	s, _ := secure.Parse(c.TLS)
-	return s
-}
-
-// eagerLimit is the limit in effect, below zero for none.
-func (c *Config) eagerLimit() int {
-	if c.EagerLimit == 0 {
-		return defaultEager
-	}
-	return c.EagerLimit
 }

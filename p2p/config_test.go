@@ -1,11 +1,11 @@
 package p2p
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"runtime"
 	"testing"
 	"time"
@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/settings"
 	"github.com/tagmatch/tagmatch/progress"
 )
 
@@ -40,109 +41,6 @@ func TestValidateReportsEverything(t *testing.T) {
 	}
 	require.NoError(t, (&Config{}).Validate())
 	require.NoError(t, (&Config{EagerLimit: -1, SpinLimit: -1, UnexpectedLimit: -1, SendLimit: -1}).Validate())
-}
-
-func TestSeveralDevices(t *testing.T) {
-	for name, want := range map[string]string{
-		"shm,tcp": "", "tcp,shm": "", "auto": "", "": "",
-		"shm,foo": `there is no device "foo"`, "shm,": `there is no device ""`, "shm,tcp,shm": "shm is named twice", "auto,tcp": "auto stands alone",
-	} {
-		err := (&Config{Device: name}).Validate()
-		if want == "" {
-			require.NoError(t, err, name)
-		} else {
-			require.ErrorContains(t, err, want)
-		}
-	}
-}
-
-func env(pairs map[string]string) func(string) string {
-	return func(name string) string { return pairs[name] }
-}
-
-func TestPrecedence(t *testing.T) {
-	vars := env(map[string]string{
-		"TAGMATCH_DEVICE": "tcp", "TAGMATCH_EAGER_LIMIT": "4k", "TAGMATCH_SPIN_LIMIT": "20us",
-		"TAGMATCH_UNEXPECTED_LIMIT": "none", "TAGMATCH_SEND_LIMIT": "1G", "TAGMATCH_PROGRESS": "manual",
-		"TAGMATCH_MAX_TAGS": "none", "TAGMATCH_OFFLOAD_MIN": "64", "TAGMATCH_ASYNC": "on",
-		"TAGMATCH_JOIN_TIMEOUT": "90s", "TAGMATCH_PEER_TIMEOUT": "1m",
-		"TAGMATCH_PORTS": "4000-4010", "TAGMATCH_TLS": "secret",
-	})
-	c := Config{Device: "shm"}
-	full, settings, err := c.resolve(vars)
-	require.NoError(t, err)
-	require.Equal(t, Config{Device: "shm", Progress: ProgressManual, JoinTimeout: 90 * time.Second, SpinLimit: 20 * time.Microsecond, EagerLimit: 4096,
-		UnexpectedLimit: -1, SendLimit: 1 << 30, MaxTags: -1, OffloadMin: 64, Async: AsyncOn, PeerTimeout: time.Minute,
-		Ports: "4000-4010", TLS: "secret"}, full)
-	require.Equal(t, []Setting{
-		{"Device", "TAGMATCH_DEVICE", "shm", "program"},
-		{"Transport", "TAGMATCH_TRANSPORT", "auto", "default"},
-		{"Progress", "TAGMATCH_PROGRESS", "manual", "TAGMATCH_PROGRESS"},
-		{"JoinTimeout", "TAGMATCH_JOIN_TIMEOUT", "1m30s", "TAGMATCH_JOIN_TIMEOUT"},
-		{"SpinLimit", "TAGMATCH_SPIN_LIMIT", "20µs", "TAGMATCH_SPIN_LIMIT"},
-		{"EagerLimit", "TAGMATCH_EAGER_LIMIT", "4096 bytes", "TAGMATCH_EAGER_LIMIT"},
-		{"UnexpectedLimit", "TAGMATCH_UNEXPECTED_LIMIT", "none", "TAGMATCH_UNEXPECTED_LIMIT"},
-		{"SendLimit", "TAGMATCH_SEND_LIMIT", "1073741824 bytes", "TAGMATCH_SEND_LIMIT"},
-		{"MaxTags", "TAGMATCH_MAX_TAGS", "none", "TAGMATCH_MAX_TAGS"},
-		{"OffloadMin", "TAGMATCH_OFFLOAD_MIN", "64 bytes", "TAGMATCH_OFFLOAD_MIN"},
-		{"Async", "TAGMATCH_ASYNC", "on", "TAGMATCH_ASYNC"},
-		{"PeerTimeout", "TAGMATCH_PEER_TIMEOUT", "1m0s", "TAGMATCH_PEER_TIMEOUT"},
-		{"TLS", "TAGMATCH_TLS", "secret", "TAGMATCH_TLS"},
-		{"Ports", "TAGMATCH_PORTS", "4000-4010", "TAGMATCH_PORTS"},
-		{"Logger", "TAGMATCH_LOG", "none", "default"},
-	}, settings)
-	require.Equal(t, Config{Device: "shm"}, c, "the caller's Config is not changed")
-
-	full, settings, err = (&Config{Progress: ProgressAuto}).resolve(vars)
-	require.NoError(t, err)
-	require.Equal(t, ProgressAuto, full.Progress, "a program can insist")
-	require.Equal(t, Setting{"Progress", "TAGMATCH_PROGRESS", "auto", "program"}, settings[2])
-	full, settings, err = (&Config{}).resolve(env(nil))
-	require.NoError(t, err)
-	require.Equal(t, ProgressAuto, full.Progress)
-	require.Equal(t, Setting{"Progress", "TAGMATCH_PROGRESS", "auto", "default"}, settings[2])
-}
-
-func TestVariablesAreChecked(t *testing.T) {
-	for name, value := range map[string]string{
-		"TAGMATCH_DEVICE": "mlx5_0", "TAGMATCH_TRANSPORT": "ud", "TAGMATCH_PROGRESS": "never", "TAGMATCH_SPIN_LIMIT": "5",
-		"TAGMATCH_EAGER_LIMIT": "1m", "TAGMATCH_UNEXPECTED_LIMIT": "many", "TAGMATCH_SEND_LIMIT": "-2", "TAGMATCH_ASYNC": "yes",
-		"TAGMATCH_JOIN_TIMEOUT": "soon", "TAGMATCH_PEER_TIMEOUT": "5s",
-		"TAGMATCH_LOG": "loud", "TAGMATCH_PORTS": "4010-4000", "TAGMATCH_TLS": "on",
-	} {
-		_, err := (&Config{}).Effective(env(map[string]string{name: value}))
-		require.ErrorIs(t, err, ErrInvalid, name)
-		require.ErrorContains(t, err, name+` is "`+value+`": `)
-	}
-}
-
-// TestLogOfEnvironment: TAGMATCH_LOG is for programs that give no Logger.
-func TestLogOfEnvironment(t *testing.T) {
-	for name, level := range map[string]slog.Level{"warn": slog.LevelWarn, "info": slog.LevelInfo, "debug": slog.LevelDebug} {
-		vars := env(map[string]string{"TAGMATCH_LOG": name})
-		full, settings, err := (&Config{}).resolve(vars)
-		require.NoError(t, err)
-		require.Contains(t, settings, Setting{"Logger", "TAGMATCH_LOG", name, "TAGMATCH_LOG"})
-		require.True(t, full.Logger.Enabled(t.Context(), level))
-		require.False(t, full.Logger.Enabled(t.Context(), level-1))
-		own := slog.New(slog.DiscardHandler)
-		full, settings, err = (&Config{Logger: own}).resolve(vars)
-		require.NoError(t, err)
-		require.Same(t, own, full.Logger)
-		require.Contains(t, settings, Setting{"Logger", "TAGMATCH_LOG", "none", "program"})
-	}
-}
-
-func TestParseBytes(t *testing.T) {
-	for text, want := range map[string]int64{"0": 0, "17": 17, "2k": 2048, "3M": 3 << 20, "1g": 1 << 30, "-1": -1, "none": -1} {
-		n, err := parseBytes(text, maxLimit, "")
-		require.NoError(t, err, text)
-		require.Equal(t, want, n, text)
-	}
-	for _, text := range []string{"k", "-1k", "1t", "9999999999g", "1.5k", " 1"} {
-		_, err := parseBytes(text, maxLimit, "allowed")
-		require.EqualError(t, err, "allowed", text)
-	}
 }
 
 func TestErrorTexts(t *testing.T) {
@@ -188,6 +86,30 @@ func TestLossCause(t *testing.T) {
 	}
 }
 
+func TestInitRefusesUnknownVariables(t *testing.T) {
+	t.Setenv("TAGMATCH_TRANPORT", "rc")
+	_, err := Init(t.Context(), Config{})
+	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorContains(t, err, "did you mean TAGMATCH_TRANSPORT?")
+}
+
+// TestSettings: each field that a variable may set comes to what the program gives, and the modes
+// are numbered as those of package settings.
+func TestSettings(t *testing.T) {
+	c := Config{Device: "shm", Transport: "rc", Progress: ProgressManual, JoinTimeout: 1, SpinLimit: 2, EagerLimit: 3, UnexpectedLimit: 4, SendLimit: 5,
+		MaxTags: 6, OffloadMin: 7, Async: AsyncOff, PeerTimeout: 8, TLS: "secret", Ports: "1-2", Logger: slog.New(slog.DiscardHandler)}
+	full := reflect.ValueOf(c.settings())
+	for i := range full.NumField() {
+		field := full.Type().Field(i).Name
+		require.EqualValues(t, reflect.ValueOf(c).FieldByName(field).Interface(), full.Field(i).Convert(reflect.ValueOf(c).FieldByName(field).Type()).Interface(), field)
+		require.False(t, full.Field(i).IsZero(), field)
+	}
+	_, shown, faults := (&Config{Progress: ProgressManual, Async: AsyncOff}).settings().Resolve(func(string) string { return "" })
+	require.Empty(t, faults)
+	require.Contains(t, shown, settings.Setting{Field: "Progress", Env: "TAGMATCH_PROGRESS", Value: "manual", Origin: "program"})
+	require.Contains(t, shown, settings.Setting{Field: "Async", Env: "TAGMATCH_ASYNC", Value: "off", Origin: "program"})
+}
+
 // TestAsync: by default the device works by itself where it matches, may, and has a thread.
 func TestAsync(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
@@ -207,11 +129,11 @@ func TestAsync(t *testing.T) {
 		{Config{Async: AsyncOff}, 2, false},
 		{Config{Async: AsyncOn, Progress: ProgressManual, Transport: "rc"}, 1, true},
 	} {
-		full, _, err := c.cfg.resolve(env(nil))
-		require.NoError(t, err)
 		runtime.GOMAXPROCS(c.procs)
-		if cmp.Or(c.cfg.Async, AsyncAuto) == AsyncAuto {
-			require.Equal(t, map[bool]string{true: "auto (on)", false: "auto (off)"}[c.async], showAsync(&full))
+		full, shown, _ := c.cfg.settings().Resolve(func(string) string { return "" })
+		if full.Async == settings.AsyncAuto {
+			async := settings.Setting{Field: "Async", Env: "TAGMATCH_ASYNC", Value: map[bool]string{true: "auto (on)", false: "auto (off)"}[c.async], Origin: "default"}
+			require.Contains(t, shown, async)
 		}
 		w := &World{cfg: full, size: 8191}
 		require.Equal(t, c.async, w.async(), "%+v with GOMAXPROCS %d", c.cfg, c.procs)

@@ -1,12 +1,10 @@
 package p2p
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -14,6 +12,7 @@ import (
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/internal/ports"
+	"github.com/tagmatch/tagmatch/internal/settings"
 	"github.com/tagmatch/tagmatch/p2p/internal/hook"
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/transport"
@@ -41,8 +40,8 @@ func (w *World) open(secret []byte) error {
 	cfg := progress.Config{
 		Rank: w.rank, Size: w.size,
 		EagerLimit: w.cfg.EagerLimit, UnexpectedLimit: w.cfg.UnexpectedLimit, SendLimit: w.cfg.SendLimit,
-		SpinLimit: w.cfg.SpinLimit, Manual: w.cfg.Progress == ProgressManual, Logger: w.cfg.Logger,
-		MaxTags: w.cfg.MaxTags, OffloadMin: cmp.Or(w.cfg.OffloadMin, defaultOffloadMin), Lost: w.reportGivenUp,
+		SpinLimit: w.cfg.SpinLimit, Manual: w.cfg.Progress == settings.ProgressManual, Logger: w.cfg.Logger,
+		MaxTags: w.cfg.MaxTags, OffloadMin: w.cfg.OffloadMin, Lost: w.reportGivenUp,
 		Contexts: &w.contexts, ContextMask: contexts.Mask, SourceMask: sourceMask,
 		TagText: describeTag,
 	}
@@ -71,7 +70,7 @@ func (w *World) remedy(device string, err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return ": " + bootstrap.PortsNeeded(w.parts.boot.Info().LocalSize, w.size)
-	case device == deviceSHM:
+	case device == settings.SHM:
 		return w.insists()
 	}
 	return ""
@@ -79,16 +78,10 @@ func (w *World) remedy(device string, err error) string {
 
 // async tells whether the device is to work by itself.
 func (w *World) async() bool {
-	if w.cfg.Async == AsyncAuto {
-		return w.cfg.autoAsync() && w.transport() == transportTMSRQ
+	if w.cfg.Async == settings.AsyncAuto {
+		return w.cfg.AutoAsync() && w.transport() == settings.TMSRQ
 	}
-	return w.cfg.Async == AsyncOn
-}
-
-// autoAsync tells what AsyncAuto comes to, in a job that is not too large for tmsrq. With one
-// thread for Go code the device could not work while the program computes.
-func (c *Config) autoAsync() bool {
-	return orAuto(c.Transport) == auto && c.Progress != ProgressManual && c.MaxTags >= 0 && runtime.GOMAXPROCS(0) > 1
+	return w.cfg.Async == settings.AsyncOn
 }
 
 // openTransport makes the transport: one for each device, joined by mux where there are several.
@@ -100,7 +93,7 @@ func (w *World) openTransport(sink transport.Sink) (transport.Transport, error) 
 	}
 	var open []func(transport.Sink) (transport.Transport, error)
 	for i, dev := range w.parts.devs {
-		name := transportRC
+		name := settings.RC
 		if i == 0 {
 			name = w.transport()
 		}
@@ -113,22 +106,22 @@ func (w *World) openTransport(sink transport.Sink) (transport.Transport, error) 
 // its two queue pairs a rank.
 func (w *World) transport() string {
 	switch {
-	case orAuto(w.cfg.Transport) != auto:
+	case w.cfg.Transport != settings.Auto:
 		return w.cfg.Transport
 	case 2*w.size > soft.MaxQP:
-		return transportRC
+		return settings.RC
 	}
-	return transportTMSRQ
+	return settings.TMSRQ
 }
 
 // transportOn makes the transport of one device.
 func (w *World) transportOn(dev verbs.Device, name string, sink transport.Sink) (transport.Transport, error) {
 	job := w.parts.boot.Info().JobID
-	if name == transportTMSRQ {
-		return tmsrq.New(tmsrq.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: job,
+	if name == settings.TMSRQ {
+		return tmsrq.New(tmsrq.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.EagerLimit, Job: job,
 			MaxTags: w.cfg.MaxTags}, sink)
 	}
-	return rc.New(rc.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: job}, sink)
+	return rc.New(rc.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.EagerLimit, Job: job}, sink)
 }
 
 // deviceConfigs chooses the devices and their wires.
@@ -137,22 +130,22 @@ func (w *World) deviceConfigs(secret []byte) []soft.Config {
 	within, _ := ports.Parse(w.cfg.Ports) // it is valid
 	add := func(name string, fabric *soft.Fabric, wires ...string) {
 		list = append(list, soft.Config{Name: name, Wires: wires, Fabric: fabric, Secret: secret, TLS: w.parts.tls, Rank: w.rank, Logger: w.cfg.Logger,
-			TCPPorts: within, TCPListen: listenAddress(w.parts.boot.Info().LocalIP), PeerTimeout: w.cfg.peerTimeout()})
+			TCPPorts: within, TCPListen: listenAddress(w.parts.boot.Info().LocalIP), PeerTimeout: w.cfg.PeerTimeout})
 	}
 	h, hooked := w.parts.boot.(*hook.Wiring)
-	switch name := orAuto(w.cfg.Device); {
+	switch name := w.cfg.Device; {
 	case hooked && h.Fabric != nil:
 		for _, f := range append(slices.Clone(h.Near), h.Fabric) {
 			add(soft.WireLoop, f, soft.WireLoop)
 		}
-	case name != auto:
+	case name != settings.Auto:
 		for wire := range strings.SplitSeq(name, ",") {
 			add(wire, nil, wire)
 		}
 	case w.size == 1: // nothing else was asked for: no sockets are needed
 		add(soft.WireLoop, soft.NewFabric(), soft.WireLoop)
 	default:
-		add(auto, nil, soft.WireSHM, soft.WireTCP)
+		add(settings.Auto, nil, soft.WireSHM, soft.WireTCP)
 	}
 	return list
 }
@@ -164,26 +157,4 @@ func listenAddress(ip netip.Addr) string {
 		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	return net.JoinHostPort(ip.String(), "0")
-}
-
-// checkDevice returns an error that names the fault of a Config.Device, or nil.
-func checkDevice(name string) error {
-	if name == "" || name == auto {
-		return nil
-	}
-	list := strings.Split(name, ",")
-	if len(list) == 1 {
-		return known(name, Devices())
-	}
-	for i, n := range list {
-		switch {
-		case n == auto:
-			return fmt.Errorf("auto stands alone: %s", oneOf(Devices()))
-		case !slices.Contains(Devices(), n):
-			return fmt.Errorf("there is no device %q: %s", n, oneOf(Devices()))
-		case slices.Contains(list[:i], n):
-			return fmt.Errorf("%s is named twice", n)
-		}
-	}
-	return nil
 }

@@ -149,24 +149,6 @@ func ExampleWorld_Metrics() {
 	// sent: 1 received: 1
 }
 
-// Effective tells which settings Init would use, and where they come from.
-func ExampleConfig_Effective() {
-	cfg := p2p.Config{EagerLimit: 16 << 10}
-	getenv := func(name string) string {
-		return map[string]string{"TAGMATCH_TRANSPORT": "rc"}[name]
-	}
-	settings, err := cfg.Effective(getenv)
-	check(err)
-	for _, s := range settings {
-		if s.Field == "EagerLimit" || s.Field == "Transport" {
-			fmt.Println(s.Field, s.Value, s.Origin)
-		}
-	}
-	// Output:
-	// Transport rc TAGMATCH_TRANSPORT
-	// EagerLimit 16384 bytes program
-}
-
 // A rank that cannot go on ends the job on all ranks; the launcher exits with its code.
 func ExampleWorld_Abort() {
 	w := join()

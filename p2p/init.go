@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -15,15 +14,17 @@ import (
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/internal/secure"
+	"github.com/tagmatch/tagmatch/internal/settings"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
 // parts are what a World is built from, in the order of opening.
 type parts struct {
-	boot  Bootstrap
-	tls   *secure.Layer
-	devs  []device // in the order of Config.Device
-	noSHM string   // why shared memory, which was asked for, does not work here
+	boot   Bootstrap
+	secret []byte // Config.Secret; nil: the Bootstrap's
+	tls    *secure.Layer
+	devs   []device // in the order of Config.Device
+	noSHM  string   // why shared memory, which was asked for, does not work here
 }
 
 // device is a device with memory that outlives work requests, see soft.Device.Share.
@@ -55,18 +56,18 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 		}
 		return nil, err
 	}
-	alone := false
+	alone, boot := false, cfg.Bootstrap
 	start := time.Now()
-	if full.Bootstrap == nil {
-		if full.Bootstrap, alone, err = detect(ctx, &full); err != nil {
+	if boot == nil {
+		if boot, alone, err = detect(ctx, cfg.Secret, &full); err != nil {
 			return nil, err
 		}
 	}
-	w := &World{cfg: full, rank: full.Bootstrap.Rank(), size: full.Bootstrap.Size(), alone: alone,
-		parts: parts{boot: full.Bootstrap, tls: tls}, ending: newCtxLock()}
+	w := &World{cfg: full, rank: boot.Rank(), size: boot.Size(), alone: alone,
+		parts: parts{boot: boot, secret: cfg.Secret, tls: tls}, ending: newCtxLock()}
 	w.comm.init(w, contexts.World, nil)
 	w.contexts.Init(w.rank, w.size)
-	if d := full.joinTimeout(); d > 0 {
+	if d := full.JoinTimeout; d > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, start.Add(d), fmt.Errorf("the %v of %s are over", d, bootstrap.EnvJoinTimeout))
 		defer cancel()
@@ -79,12 +80,11 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 }
 
 // prepare completes cfg and loads what it names.
-func prepare(cfg *Config) (full Config, tls *secure.Layer, err error) {
-	full, _, err = cfg.resolve(os.Getenv)
-	if err = errors.Join(err, CheckEnvironment(os.Environ())); err != nil {
+func prepare(cfg *Config) (full settings.Config, tls *secure.Layer, err error) {
+	if full, err = cfg.resolve(); err != nil {
 		return full, nil, err
 	}
-	if tls, err = full.tls().Load(); err != nil {
+	if tls, err = full.Security().Load(); err != nil {
 		err = invalidf("Config.TLS (%s): %v", bootstrap.EnvTLS, err)
 	}
 	return full, tls, err
@@ -92,11 +92,11 @@ func prepare(cfg *Config) (full Config, tls *secure.Layer, err error) {
 
 // detect joins the job of the launcher. alone reports that there is no launcher, so that a later
 // Init may join again.
-func detect(ctx context.Context, cfg *Config) (b Bootstrap, alone bool, err error) {
+func detect(ctx context.Context, secret []byte, cfg *settings.Config) (b Bootstrap, alone bool, err error) {
 	if !joined.CompareAndSwap(false, true) {
 		return nil, false, invalidf("this process has joined its job already: use one World, or give the second Config a Bootstrap of its own")
 	}
-	b, err = bootstrap.Detect(ctx, bootstrap.Options{Secret: cfg.Secret, Timeout: cfg.joinTimeout(), PeerTimeout: cfg.peerTimeout(),
+	b, err = bootstrap.Detect(ctx, bootstrap.Options{Secret: secret, Timeout: cfg.JoinTimeout, PeerTimeout: cfg.PeerTimeout,
 		Ports: cfg.Ports, TLS: cfg.TLS, Logger: cfg.Logger})
 	if err != nil {
 		joined.Store(false)
@@ -165,7 +165,7 @@ func (w *World) checkSecret(secret []byte) error {
 // checkExposed is an error where TLS would be bound to a secret that others may have read.
 func (w *World) checkExposed() error {
 	i := w.parts.boot.Info()
-	if w.parts.tls == nil || w.cfg.Secret != nil || !i.SecretExposed {
+	if w.parts.tls == nil || w.parts.secret != nil || !i.SecretExposed {
 		return nil
 	}
 	return invalidf("the secret of this Bootstrap (%s) went to the ranks in plain, and Config.TLS (%s) needs one that only they know: "+
@@ -183,8 +183,8 @@ func failure(mine card) error {
 
 // secret is the job's secret: Config.Secret, or the Bootstrap's.
 func (w *World) secret() []byte {
-	if w.cfg.Secret != nil {
-		return w.cfg.Secret
+	if w.parts.secret != nil {
+		return w.parts.secret
 	}
 	return w.parts.boot.Info().Secret
 }

@@ -48,7 +48,7 @@ func TestProcessors(t *testing.T) {
 		return
 	}
 	require.Len(t, processors(), runtime.NumCPU())
-	require.Equal(t, cpuRanges(processors()), newCard(&Config{}, nil).CPUs)
+	require.Equal(t, cpuRanges(processors()), newCard(filled(Config{}), nil).CPUs)
 }
 
 func TestParseCPUs(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/contexts"
+	"github.com/tagmatch/tagmatch/internal/settings"
 )
 
 // lifeState is the state of a World.
@@ -105,7 +106,7 @@ func (w *World) lostInFence(err error) error {
 // may still need acknowledgements or the data of a rendezvous: in ProgressManual this goroutine
 // therefore waits inside the engine, for a message that is never sent.
 func (w *World) meet(ctx context.Context) error {
-	if w.cfg.Progress == ProgressAuto {
+	if w.cfg.Progress == settings.ProgressAuto {
 		return w.parts.boot.Fence(ctx)
 	}
 	waiting, met := context.WithCancel(context.Background())

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tagmatch/tagmatch/internal/ranks"
+	"github.com/tagmatch/tagmatch/internal/settings"
 )
 
 // deviceName names the wires to the other ranks or, where there are none, the devices.
@@ -31,13 +32,13 @@ func (w *World) deviceName(wires []string) string {
 // tellWires logs, once, which ranks of this machine are reached without shared memory although it
 // was asked for, and why.
 func (w *World) tellWires(cards []card) {
-	first, _, _ := strings.Cut(orAuto(w.cfg.Device), ",")
-	if w.cfg.Logger == nil || first != auto && first != deviceSHM {
+	first, _, _ := strings.Cut(w.cfg.Device, ",")
+	if w.cfg.Logger == nil || first != settings.Auto && first != settings.SHM {
 		return
 	}
 	why := map[string][]int{}
 	for rank, wire := range w.eng.Wires() {
-		if c := &cards[rank]; rank != w.rank && wire == deviceTCP && c.near(&cards[w.rank]) {
+		if c := &cards[rank]; rank != w.rank && wire == settings.TCP && c.near(&cards[w.rank]) {
 			reason := c.apart(&cards[w.rank])
 			why[reason] = append(why[reason], rank)
 		}
@@ -81,7 +82,7 @@ func (c *card) apart(mine *card) string {
 
 // insists is the hint added to a shared-memory error where Config.Device names shared memory.
 func (w *World) insists() string {
-	if !slices.Contains(strings.Split(w.cfg.Device, ","), deviceSHM) {
+	if !slices.Contains(strings.Split(w.cfg.Device, ","), settings.SHM) {
 		return ""
 	}
 	return fmt.Sprintf("; device auto instead of %s (TAGMATCH_DEVICE) uses TCP where memory cannot be shared", w.cfg.Device)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/tagmatch/tagmatch/internal/contexts"
+	"github.com/tagmatch/tagmatch/internal/settings"
 	"github.com/tagmatch/tagmatch/progress"
 )
 
@@ -22,8 +23,8 @@ type World struct {
 	contexts   contexts.Contexts
 
 	localRank, localSize int
-	cfg                  Config // the caller's, with environment variables filled in
-	alone                bool   // there is no launcher: see detect
+	cfg                  settings.Config // the caller's, with environment variables and defaults filled in
+	alone                bool            // there is no launcher: see detect
 	parts                parts
 	// Goroutines that watch for aborts and losses, or report losses.
 	watcher sync.WaitGroup

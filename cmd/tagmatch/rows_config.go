@@ -5,29 +5,28 @@ import (
 	"os"
 	"strings"
 
-	"github.com/tagmatch/tagmatch/p2p"
+	"github.com/tagmatch/tagmatch/internal/settings"
 )
 
 // configRows shows what p2p.Init would work with.
 func configRows(getenv func(string) string) ([]row, error) {
 	const section = "configuration"
-	var c p2p.Config
-	settings, err := c.Effective(getenv)
+	_, list, faults := settings.Config{}.Resolve(getenv)
 	rows := []row{
-		{section, "devices to choose from", strings.Join(p2p.Devices(), ", "), ""},
-		{section, "transports to choose from", strings.Join(p2p.Transports(), ", "), ""},
+		{section, "devices to choose from", strings.Join(settings.Devices(), ", "), ""},
+		{section, "transports to choose from", strings.Join(settings.Transports(), ", "), ""},
 		{section, "longest message", "any that the memory of its sender and its receiver holds", ""},
 	}
-	for _, s := range settings {
+	for _, s := range list {
 		origin := s.Origin
 		if origin == "default" {
 			origin += "; " + s.Env
 		}
 		rows = append(rows, row{section, s.Field, s.Value, origin})
 	}
-	if unknown := p2p.CheckEnvironment(os.Environ()); unknown != nil {
-		rows = append(rows, row{section, "unknown variables", unknown.Error(), ""})
-		err = errors.Join(err, unknown)
+	if unknown := settings.Unknown(os.Environ()); len(unknown) > 0 {
+		rows = append(rows, row{section, "unknown variables", errors.Join(unknown...).Error(), ""})
+		faults = append(faults, unknown...)
 	}
-	return rows, err
+	return rows, errors.Join(faults...)
 }

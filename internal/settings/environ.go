@@ -1,7 +1,6 @@
-package p2p
+package settings
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,11 +14,10 @@ const (
 	testPrefix = "TAGMATCH_TEST_"
 )
 
-// CheckEnvironment reports the unknown TAGMATCH_ variables in environ, entries as os.Environ gives
-// them, each with the nearest known name: a misspelled setting would otherwise have no effect,
-// silently. Empty variables count as not set; TAGMATCH_TEST_ is left to tests. Values are not
-// checked. Init calls it.
-func CheckEnvironment(environ []string) error {
+// Unknown reports the unknown TAGMATCH_ variables in environ, entries as os.Environ gives them,
+// each with the nearest known name: a misspelled setting would otherwise have no effect, silently.
+// Empty variables count as not set; TAGMATCH_TEST_ is left to tests. Values are not checked.
+func Unknown(environ []string) []error {
 	names := knownVariables()
 	var errs []error
 	for _, entry := range environ {
@@ -27,9 +25,9 @@ func CheckEnvironment(environ []string) error {
 		if value == "" || !strings.HasPrefix(name, ownPrefix) || strings.HasPrefix(name, testPrefix) || slices.Contains(names, name) {
 			continue
 		}
-		errs = append(errs, invalidf("the environment has %s, which is no variable of this release: %s", name, suggestion(name, names)))
+		errs = append(errs, fmt.Errorf("the environment has %s, which is no variable of this release: %s", name, suggestion(name, names)))
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // knownVariables are the variables of Config, those of the launcher, and the one that tests of a
