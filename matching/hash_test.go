@@ -7,6 +7,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 var sinkHash uint64
@@ -86,7 +88,11 @@ func cost(keys []uint64, hash func(uint64) uint64) float64 {
 // No family may pile up, whatever the seed. The unseeded multiplication that
 // the last but one family was made for puts it all in one bucket.
 func TestHashSpreads(t *testing.T) {
-	const n, seeds = 4096, 100
+	const n = 4096
+	seeds := 100
+	if testlevel.Quick() {
+		seeds = 20
+	}
 	for name, keys := range families(n) {
 		worst, one, xx := 0.0, 0.0, 0.0
 		for seed := range uint64(seeds) {

@@ -35,6 +35,7 @@ func init() {
 // TestRefused: after its Init, the kernel refuses rank 0 the system calls for a connection over
 // shared memory. Its Send to rank 1 returns, and both learn that they cannot reach each other.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	eachTransport(t, []string{"shm"}, func(t *testing.T, device string, env []string) {
 		job{n: 3, role: "refused", device: device, env: slices.Concat(env, shortEnv)}.succeed(t)
 		// Nobody tells rank 1, which finds out as it waits for rank 0.

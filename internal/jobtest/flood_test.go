@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // Environment of a process that floods listeners.
@@ -26,7 +28,13 @@ const (
 )
 
 // hits is how many connections to a listener make a flood.
-const hits = 300
+var hits int64 = 300
+
+func init() {
+	if testlevel.Quick() {
+		hits = 10
+	}
+}
 
 // target is a listener that is flooded.
 type target struct {

@@ -121,6 +121,9 @@ var scale = map[bool]int{true: 8, false: 1}[effort > 1 || invariant.Enabled]
 
 // fewer is by how much this run divides them.
 func fewer() int {
+	if testlevel.Quick() {
+		return 32
+	}
 	if !testlevel.CI() {
 		return 8 * scale
 	}

@@ -160,6 +160,7 @@ var (
 
 // TestMatrix plays cells of the matrix.
 func TestMatrix(t *testing.T) {
+	t.Parallel()
 	cells := possible(*cellsFlag)
 	if len(cells) == 0 {
 		t.Fatalf("-cells %s: use few, pairwise or all", *cellsFlag)

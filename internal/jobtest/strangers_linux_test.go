@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/ports/portstest"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -35,7 +36,11 @@ func floodedRole(ctx context.Context, w *p2p.World) error {
 	if err := sayAndHear("met", "go on"); err != nil {
 		return err
 	}
-	for lap := range 20 {
+	laps := 20
+	if testlevel.Quick() {
+		laps = 2
+	}
+	for lap := range laps {
 		if err := everybodyTalks(ctx, w, p2p.Tag(11+lap)); err != nil {
 			return fmt.Errorf("lap %d: %w", lap, err)
 		}

@@ -175,13 +175,13 @@ func TestNeverJoins(t *testing.T) {
 	defer cancel()
 	var out, stderr bytes.Buffer
 	code, err := launch.Run(ctx, launch.Options{N: 4, Command: []string{"sh", "-c", script, os.Args[0]}, Stdout: &out, Stderr: &stderr,
-		Env: append(os.Environ(), roleVar+"=hello", "TAGMATCH_JOIN_TIMEOUT=25s")})
+		Env: append(os.Environ(), roleVar+"=hello", "TAGMATCH_JOIN_TIMEOUT=15s")})
 	require.NoError(t, err)
 	r := result{code, out.String(), stderr.String()}
 	require.NotZero(t, r.code)
 	require.Equal(t, 1+3, strings.Count(r.err, "still missing: rank 2 of 4"), r.err)
 	require.Regexp(t, `(?m)^\[0\] tagmatch: rank 0 on \S+ has waited 1\ds at 127.0.0.1:\d+ for all ranks to join; still missing: rank 2 of 4(;.*)?$`, r.err)
-	require.Contains(t, r.err, "the 25s of TAGMATCH_JOIN_TIMEOUT are over")
+	require.Contains(t, r.err, "the 15s of TAGMATCH_JOIN_TIMEOUT are over")
 	require.Contains(t, r.err, "tagmatch: rank 2 did not join the job; rank ")
 	require.Empty(t, r.out)
 }

@@ -14,7 +14,7 @@ import (
 // parkRounds is the number of messages that are sent just as the reader parks.
 func parkRounds() int {
 	switch {
-	case !testlevel.CI() && raceEnabled: // a hundred times slower where both sides share a processor
+	case testlevel.Quick(), !testlevel.CI() && raceEnabled: // a hundred times slower where both sides share a processor
 		return 20_000
 	case !testlevel.CI() || raceEnabled:
 		return 100_000

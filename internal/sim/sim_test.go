@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/progress"
 )
 
@@ -34,6 +35,7 @@ func TestSeeds(t *testing.T) {
 
 // TestCoverage checks that runs reach all events.
 func TestCoverage(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	const seeds uint64 = 3000 / min(effort, 3) // fewer would not reach the rarest
 	var c Coverage
 	for seed := range seeds {

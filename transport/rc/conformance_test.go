@@ -36,11 +36,13 @@ func TestLoopRough(t *testing.T) {
 }
 
 func TestSHM(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, soft.Config{}), New: newRC})
 }
 
 // TestSHMCopied: no direct access to peers' memory.
 func TestSHMCopied(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, softtest.WithoutDirect(soft.Config{RingBytes: 16 << 10})), New: newRC})
 }
 
@@ -49,6 +51,7 @@ func TestTCP(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, softtest.WithTLS(soft.Config{})), New: newRC})
 }
 

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -145,6 +146,7 @@ func (l *sharedList) Sync(handled uint32) error {
 
 // TestAsync runs the suite on devices in asynchronous mode.
 func TestAsync(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	for name, devices := range map[string]func(*testing.T, int, transporttest.Options) *transporttest.Job{
 		"shm":    transporttest.WireDevices(soft.WireSHM, softtest.WithTM(soft.Config{}, strict)),
 		"copied": transporttest.WireDevices(soft.WireSHM, softtest.WithTM(copied, strict)),

@@ -29,6 +29,7 @@ func newDefault(dev verbs.Device, rank, size int, o transporttest.Options, sink 
 }
 
 func TestLoop(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, softtest.WithTM(soft.Config{}, strict)), New: newDefault, Tags: true, Long: testlevel.CI()})
 }
 
@@ -46,14 +47,17 @@ func TestSHM(t *testing.T) {
 var copied = softtest.WithoutDirect(soft.Config{RingBytes: 16 << 10})
 
 func TestSHMCopied(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, softtest.WithTM(copied, strict)), New: newTM, Tags: true})
 }
 
 func TestTCP(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, softtest.WithTM(soft.Config{}, strict)), New: newTM, Tags: true})
 }
 
 func TestTLS(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	cfg := softtest.WithTLS(softtest.WithTM(soft.Config{}, strict))
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, cfg), New: newTM, Tags: true})
 }

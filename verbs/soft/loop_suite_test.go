@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
@@ -40,6 +41,7 @@ func tagOptions(f softtest.FabricOptions, tm softtest.TM) verbstest.TagOptions {
 
 // TestTagKnobs runs the tag-matching suite over the devices that TMO 9 thinks possible.
 func TestTagKnobs(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	rough := softtest.FabricOptions{Seed: 11, MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 1024, Queue: 8, Step: 10 * time.Microsecond}
 	direct := softtest.FabricOptions{Direct: true}
 	for name, c := range map[string]struct {
@@ -64,7 +66,11 @@ func TestLoop(t *testing.T) {
 	run("immediate", softtest.FabricOptions{}, softtest.TM{})
 	run("direct", softtest.FabricOptions{Direct: true}, softtest.TM{})
 	run("untagged", softtest.FabricOptions{}, softtest.TM{MaxNumTags: -1})
-	for seed := range uint64(4) {
+	seeds := uint64(4)
+	if testlevel.Quick() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		rough := softtest.FabricOptions{Seed: seed, MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 1024, Queue: 8, Step: 10 * time.Microsecond}
 		run(fmt.Sprintf("seed%d", seed), rough, softtest.TM{InitialCount: 65000}) // so that the counts wrap soon
 	}

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/dial"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -138,11 +139,15 @@ func (s *speechless) Write(b []byte) (int, error) {
 // at once connecting: all messages take TCP, in order, and both ends say so.
 func TestReroute(t *testing.T) {
 	defer goleak.VerifyNone(t)
+	rounds := 12
+	if !testlevel.CI() {
+		rounds = 3
+	}
 	for name, fault := range sabotages {
 		for failing := 1; failing <= 3; failing++ { // a bit for each end
 			for sending := 1; sending <= 3; sending++ {
 				t.Run(fmt.Sprintf("%s %02b %02b", name, failing, sending), func(t *testing.T) {
-					for range 12 {
+					for range rounds {
 						rerouteOnce(t, fault, failing, sending)
 					}
 				})

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
@@ -115,6 +116,7 @@ func TestTCPSuite(t *testing.T) {
 
 // TestTLSSuite runs the device suite over TCP with TLS.
 func TestTLSSuite(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	defer goleak.VerifyNone(t)
 	verbstest.Run(t, tlsOpener(), wireOptions(false))
 }
