@@ -1,3 +1,5 @@
+//go:build invariants
+
 package shmring
 
 import (
@@ -10,10 +12,11 @@ import (
 // overwriting lines that the reader releases. Their words are overwritten too: a writer that does
 // not clear them is detected.
 
-// checkAdvance: a packet is taken once. What the writer did to the ring is not checked here: it may
-// be hostile.
-func (c *Consumer) checkAdvance() {
+// checkAdvanced: a packet is taken once. What the writer did to the ring is not checked here: it
+// may be hostile.
+func (c *Consumer) checkAdvanced() {
 	invariant.Check(c.size > 0, "ring", "Advance without a Peek that found a packet")
+	c.size = 0
 }
 
 // checkRelease overwrites the released lines.

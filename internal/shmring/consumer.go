@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math/bits"
 	"sync/atomic"
-
-	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
 // Consumer is the reading end of a ring.
@@ -137,13 +135,8 @@ func (c *Consumer) PeekShort() (meta uint32, id uint64, payload []byte, ok bool)
 
 // Advance takes the packet that Peek or PeekShort returned. Its lines stay until Release.
 func (c *Consumer) Advance() {
-	if invariant.Enabled {
-		c.checkAdvance()
-	}
 	c.pos += c.size
-	if invariant.Enabled {
-		c.size = 0
-	}
+	c.checkAdvanced()
 }
 
 // Owed reports that Release would report free lines to the writer.
@@ -157,9 +150,7 @@ func (c *Consumer) Release() (wanted bool) {
 	if !c.Owed() {
 		return false
 	}
-	if invariant.Enabled {
-		c.checkRelease()
-	}
+	c.checkRelease()
 	c.reported = c.pos
 	// A full barrier: either the writer sees the room, or this end sees that the writer wants it.
 	atomic.StoreUint64(&c.ctl.head, c.pos)

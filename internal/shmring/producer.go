@@ -4,8 +4,6 @@ import (
 	"errors"
 	"math/bits"
 	"sync/atomic"
-
-	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
 // Producer is the writing end of a ring.
@@ -76,9 +74,7 @@ func (p *Producer) Hold(meta uint32, id uint64, head, body []byte) bool {
 		}
 	}
 	line := p.tail & p.mask
-	if invariant.Enabled {
-		p.checkPublish(line, 1)
-	}
+	p.checkPublish(line, 1)
 	*p.data.id(line) = id
 	if len(head) > 0 {
 		p.data.put(line, shortHeader, head)
@@ -113,10 +109,8 @@ func (p *Producer) HasRoom(n int) bool {
 
 // publish makes the packet of n lines at line visible, and advances.
 func (p *Producer) publish(line, n, word uint64) {
-	if invariant.Enabled {
-		p.checkHeld()
-		p.checkPublish(line, n)
-	}
+	p.checkHeld()
+	p.checkPublish(line, n)
 	word |= mark(p.tail, p.shift)
 	p.tail += n
 	// This store is also the full barrier between the packet and the load of the reader's state in
@@ -142,9 +136,7 @@ func (p *Producer) clearTo(to uint64) {
 		*p.data.word((i - 1) & p.mask) = 0
 	}
 	p.cleared = max(p.cleared, to)
-	if invariant.Enabled {
-		p.checkCursors()
-	}
+	p.checkCursors()
 }
 
 // Long reports, after a Push, that the packet was a long one: Prepare is for such.
@@ -255,9 +247,7 @@ func (p *Producer) grow() error {
 	p.mask, p.shift = p.all-1, uint64(bits.TrailingZeros64(p.all))
 	p.limit = p.tail + p.all - first // up to the end of the ring
 	p.cleared = p.limit
-	if invariant.Enabled {
-		p.checkGrown()
-	}
+	p.checkGrown()
 	atomic.StoreUint64(to, word)
 	return nil
 }
