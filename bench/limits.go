@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
 	"github.com/tagmatch/tagmatch/bench/internal/hop"
 	"github.com/tagmatch/tagmatch/bench/internal/limits"
 )
@@ -32,7 +32,7 @@ func limitsCommand(args []string, stdout, stderr io.Writer) int {
 		}
 		return 0
 	}
-	only, iters, asJSON := list(limits.Names()), 0, false
+	only, iters, out := list(limits.Names()), 0, benchkit.Table{Out: stdout, About: "half round trips, and copies; -h says of what"}
 	fs := flag.NewFlagSet("bench limits", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.Usage = func() {
@@ -45,7 +45,7 @@ func limitsCommand(args []string, stdout, stderr io.Writer) int {
 	}
 	fs.Var(&only, "only", "`names` of limits, separated by commas")
 	fs.IntVar(&iters, "iters", 0, "messages of each, 0: what takes some 0.2 s")
-	fs.BoolVar(&asJSON, "json", false, "print one JSON object a line instead of text")
+	fs.BoolVar(&out.JSON, "json", false, "print one JSON object a line instead of text")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return 0
@@ -65,14 +65,14 @@ func limitsCommand(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "bench limits: %v\n", err)
 		return 2
 	}
-	if err := measureLimits(only, iters, asJSON, stdout); err != nil {
+	if err := measureLimits(only, iters, &out); err != nil {
 		fmt.Fprintf(stderr, "bench limits: %v\n", err)
 		return 1
 	}
 	return 0
 }
 
-func measureLimits(names []string, iters int, asJSON bool, out io.Writer) error {
+func measureLimits(names []string, iters int, out *benchkit.Table) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	cpus, err := hop.Processors()
@@ -89,29 +89,10 @@ func measureLimits(names []string, iters int, asJSON bool, out io.Writer) error 
 		if len(cpus) < 2 && name != "yield" {
 			return fmt.Errorf("%s takes two processors, and this process may use one", name)
 		}
-		err := limits.Measure(ctx, self, []string{"limits"}, name, iters, pair, func(l limits.Line) error { return printLimit(out, l, asJSON) })
+		err := limits.Measure(ctx, self, []string{"limits"}, name, iters, pair, func(l limits.Line) error { return out.Print(&l) })
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func printLimit(out io.Writer, l limits.Line, asJSON bool) error {
-	if asJSON {
-		text, err := json.Marshal(l)
-		if err == nil {
-			_, err = fmt.Fprintf(out, "%s\n", text)
-		}
-		return err
-	}
-	figure := ""
-	switch {
-	case l.MidUs > 0:
-		figure = fmt.Sprintf("%10.3f us", l.MidUs)
-	case l.MBs > 0:
-		figure = fmt.Sprintf("%10.3f GB/s", l.MBs/1e3)
-	}
-	_, err := fmt.Fprintf(out, "%-8s %8d B %s   %s\n", l.What, l.Size, figure, limits.About(l.What))
-	return err
 }

@@ -17,7 +17,7 @@ func TestAlltoall(t *testing.T) {
 	for _, ranks := range []int{2, 5} {
 		var out bytes.Buffer
 		p2ptest.Run(t, ranks, func(w *p2p.World) {
-			s := &Session{World: w, First: w.Rank() == 0, report: &reporter{out: &out}}
+			s := &Session{World: w, First: w.Rank() == 0, report: &reporter{Table: Table{Out: &out}}}
 			for _, size := range []int{0, 1, 9, 100 << 10} {
 				require.NoError(t, (&Alltoall{Verified: Verified{Check: true}}).Run(s, size, 5))
 			}
@@ -41,7 +41,7 @@ func TestParked(t *testing.T) {
 			return
 		}
 		require.NoError(t, s.greet(measuring, size))
-		s.report = &reporter{out: io.Discard}
+		s.report = &reporter{Table: Table{Out: io.Discard}}
 		require.NoError(t, (&Latency{}).Run(s, 8, 5))
 		require.GreaterOrEqual(t, w.Metrics().EagerSent, uint64(size-measuring+5))
 		if s.First {

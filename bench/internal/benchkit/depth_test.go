@@ -15,7 +15,7 @@ import (
 func TestDepth(t *testing.T) {
 	var out bytes.Buffer
 	p2ptest.Run(t, 2, func(w *p2p.World) {
-		s := &Session{World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0, report: &reporter{out: &out}}
+		s := &Session{World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0, report: &reporter{Table: Table{Out: &out}}}
 		before := w.Metrics()
 		require.NoError(t, (&Depth{Kind: kindAll, Depths: Counts{3, 100}}).Run(s, 8, 5))
 		now := w.Metrics()
@@ -52,7 +52,7 @@ func TestRoomForDepth(t *testing.T) {
 }
 
 func TestCompared(t *testing.T) {
-	p := reporter{out: &bytes.Buffer{}, json: true}
+	p := reporter{Table: Table{Out: &bytes.Buffer{}, JSON: true}}
 	for _, c := range []struct{ avg, over float64 }{{0.5, 1}, {1, 2}, {0.25, 0.5}} {
 		r := Result{Test: "depth", Kind: KindPosted, Depth: 1, AvgUs: c.avg}
 		require.NoError(t, p.print(&r))

@@ -18,7 +18,7 @@ func TestIdle(t *testing.T) {
 	}
 	var out bytes.Buffer
 	p2ptest.Run(t, 2, func(w *p2p.World) {
-		s := &Session{World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0, report: &reporter{out: &out}}
+		s := &Session{World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0, report: &reporter{Table: Table{Out: &out}}}
 		r, err := (&Idle{For: pause}).measure(s, 8, 3)
 		require.NoError(t, err)
 		if !s.First {

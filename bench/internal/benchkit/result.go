@@ -3,14 +3,12 @@ package benchkit
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"reflect"
 	"strconv"
 	"strings"
 )
 
 // Result is one line of output. Latency is half a round trip, in alltoall an exchange; MB is 10^6
-// bytes. A field with a col is a column of that name in each table whose first line has it.
+// bytes.
 type Result struct {
 	Test       string   `json:"test"`
 	Device     string   `json:"device" col:"device"`
@@ -25,12 +23,12 @@ type Result struct {
 	Progress   string   `json:"progress,omitempty" col:"progress"`     // overlap: "goroutine" or "manual"
 	Async      bool     `json:"async,omitempty"`                       // the device works by itself
 	Iters      int      `json:"iters" col:"messages"`
-	AvgUs      float64  `json:"avg_us" col:"avg us"`
+	AvgUs      float64  `json:"avg_us,omitempty" col:"avg us"`
 	MidUs      float64  `json:"mid_us,omitempty"` // median of the averages of 100 parts, without a clock
-	P50Us      float64  `json:"p50_us" col:"p50 us"`
-	P99Us      float64  `json:"p99_us" col:"p99 us"`
-	MBs        float64  `json:"mb_s" col:"MB/s"`
-	MsgS       float64  `json:"msg_s" col:"msg/s"`
+	P50Us      float64  `json:"p50_us,omitempty" col:"p50 us"`
+	P99Us      float64  `json:"p99_us,omitempty" col:"p99 us"`
+	MBs        float64  `json:"mb_s,omitempty" col:"MB/s"`
+	MsgS       float64  `json:"msg_s,omitempty" col:"msg/s"`
 	CPUPerGB   float64  `json:"cpu_s_per_gb,omitempty" col:"cpu s/GB"` // processor seconds of both ranks
 	ComputeUs  float64  `json:"compute_us,omitempty" col:"compute us"`
 	ExtraUs    float64  `json:"extra_us,omitempty" col:"extra us"` // the transfer's addition to ComputeUs, median
@@ -68,13 +66,10 @@ func sizeName(n int) string {
 	return strconv.Itoa(n)
 }
 
-// reporter writes results as a table or as JSON lines.
+// reporter writes results.
 type reporter struct {
-	out     io.Writer
-	json    bool
-	about   string             // of the test
-	columns []string           // of the table, once it has begun
-	first   map[string]float64 // by series: see compared
+	Table
+	first map[string]float64 // by series: see compared
 }
 
 // lines prints the results of a job. judged: the verdict on one of them is an error, for which the
@@ -103,79 +98,5 @@ func (p *reporter) print(r *Result) error {
 		}
 		r.Over = value / p.first[series]
 	}
-	if p.json {
-		line, err := json.Marshal(r)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(p.out, "%s\n", line)
-		return err
-	}
-	cells := map[string]string{}
-	names := fields(reflect.ValueOf(*r), cells)
-	if p.columns == nil {
-		p.columns = names
-		if _, err := fmt.Fprintf(p.out, "# %s\n", p.about); err != nil {
-			return err
-		}
-		if err := p.line(func(name string) string { return name }); err != nil {
-			return err
-		}
-	}
-	return p.line(func(name string) string { return cells[name] })
-}
-
-// line writes the cells of all columns.
-func (p *reporter) line(text func(name string) string) error {
-	var b strings.Builder
-	for _, name := range p.columns {
-		fmt.Fprintf(&b, " %*s", max(len(name), 9), text(name))
-	}
-	_, err := fmt.Fprintln(p.out, b.String())
-	return err
-}
-
-// fields fills in the cells of a struct's columns and returns the names of those that are not
-// empty.
-func fields(v reflect.Value, cells map[string]string) (names []string) {
-	for i := range v.NumField() {
-		field, value := v.Type().Field(i), v.Field(i)
-		if value.Kind() == reflect.Pointer {
-			if value.IsNil() {
-				continue
-			}
-			value = value.Elem()
-		}
-		if value.Kind() == reflect.Struct {
-			names = append(names, fields(value, cells)...)
-			continue
-		}
-		name := field.Tag.Get("col")
-		if name == "" {
-			continue
-		}
-		cells[name] = cell(name, value.Interface())
-		if name == "size" || field.Type.Kind() == reflect.Pointer || !value.IsZero() {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// cell is the text of a value.
-func cell(name string, value any) string {
-	switch v := value.(type) {
-	case float64:
-		if v >= 1000 {
-			return strconv.FormatFloat(v, 'f', 0, 64)
-		}
-		return strconv.FormatFloat(v, 'f', 3, 64)
-	case int:
-		if name == "size" {
-			return sizeName(v)
-		}
-	case int64:
-		return strconv.FormatInt(v>>20, 10) // bytes, in MiB
-	}
-	return fmt.Sprint(value)
+	return p.Print(r)
 }

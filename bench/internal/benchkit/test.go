@@ -53,7 +53,7 @@ func Exec(name, about string, t Test, args []string, stdout, stderr io.Writer) i
 		fmt.Fprintf(stderr, "%s: %v (-h lists the flags)\n", name, err)
 		return 2
 	}
-	code, err := start(t, &reporter{out: stdout, json: t.common().JSON, about: about})
+	code, err := start(t, &reporter{Table: Table{Out: stdout, JSON: t.common().JSON, About: about}})
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: %v\n", name, err)
 		return max(code, 1)
@@ -94,7 +94,7 @@ func start(t Test, report *reporter) (code int, err error) {
 	c := t.common()
 	if !launch.Launched() {
 		if d, ok := t.(Driver); ok && d.Drives() {
-			return d.Drive(report.out)
+			return d.Drive(report.Out)
 		}
 		if jobs := t.Jobs(); len(jobs) > 0 {
 			return inTurn(c, jobs, report)

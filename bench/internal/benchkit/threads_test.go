@@ -20,7 +20,7 @@ func TestGoroutines(t *testing.T) {
 		for name, test := range map[string]Test{"threads": &Threads{verified, several}, "rate": &Rate{streamed{verified, 3, false}, several, false}} {
 			var out bytes.Buffer
 			p2ptest.Run(t, 2, func(w *p2p.World) {
-				s := &Session{World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0, report: &reporter{out: &out}}
+				s := &Session{World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0, report: &reporter{Table: Table{Out: &out}}}
 				require.NoError(t, test.Run(s, 8, 7*leastRounds))
 			})
 			require.Regexp(t, `goroutines.*\n.* 1 +140 .* 1.000\n.* 7 +140 .*\n$`, out.String(), name)

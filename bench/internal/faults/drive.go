@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
 	"github.com/tagmatch/tagmatch/internal/launch"
 )
 
@@ -29,10 +30,8 @@ func Drive(o Options, out io.Writer) (code int, err error) {
 	if err := supported(); err != nil {
 		return 1, err
 	}
-	p := &printer{out: out, json: o.JSON}
-	if err := p.head(&o); err != nil {
-		return 1, err
-	}
+	p := &benchkit.Table{Out: out, JSON: o.JSON,
+		About: fmt.Sprintf("%d ranks, seed %d, a death every %v; times in ms, memory in MiB: the most of a survivor, then of this process", o.Job.N, o.Seed, o.Every)}
 	next := sequence(o.Seed, o.Job.N)
 	start := time.Now()
 	due := start.Add(o.Every)
@@ -45,7 +44,7 @@ func Drive(o Options, out io.Writer) (code int, err error) {
 		}
 		r.Job, r.Seconds = len(results)+1, time.Since(start).Seconds()
 		results = append(results, r)
-		if err := p.job(&r); err != nil {
+		if err := p.Print(&r); err != nil {
 			return 1, err
 		}
 		if r.Wrong != "" {
@@ -56,7 +55,7 @@ func Drive(o Options, out io.Writer) (code int, err error) {
 		}
 	}
 	wrong := judge(results)
-	if err := p.verdict(results, wrong); err != nil {
+	if err := verdict(p, results, wrong); err != nil {
 		return 1, err
 	}
 	return len(wrong), nil
@@ -64,24 +63,23 @@ func Drive(o Options, out io.Writer) (code int, err error) {
 
 // result is what came of a job.
 type result struct {
-	Job     int     `json:"job"`
-	Seconds float64 `json:"s"`                 // since the start of the first
-	Stopped *int    `json:"stopped,omitempty"` // the rank that was, for a while
-	StopMs  float64 `json:"stop_ms,omitempty"`
-	Rank    int     `json:"rank"` // that died
-	How     string  `json:"how"`
+	Job     int     `json:"job" col:"job"`
+	Seconds float64 `json:"s" col:"at s"`          // since the start of the first
+	Stop    string  `json:"stopped" col:"stopped"` // which rank was, for how long; "": none
+	Rank    int     `json:"rank" col:"rank"`       // that died
+	How     string  `json:"how" col:"how"`
 	// The longest of all survivors: until it knew, and until all operations with that rank had
 	// ended.
-	NoticedMs float64 `json:"noticed_ms"`
-	OverMs    float64 `json:"over_ms"`
-	Rounds    int     `json:"rounds"` // the most of a survivor
-	Messages  uint64  `json:"messages"`
+	NoticedMs float64 `json:"noticed_ms" col:"noticed"`
+	OverMs    float64 `json:"over_ms" col:"all ended"`
+	Rounds    int     `json:"rounds" col:"rounds"` // the most of a survivor
+	Messages  uint64  `json:"messages" col:"messages"`
 	Bytes     uint64  `json:"bytes"`
 	// The most of a survivor, and of the driver behind it.
-	Resident          int64  `json:"resident"`
-	Descriptors       int    `json:"descriptors"`
-	DriverResident    int64  `json:"driver_resident"`
-	DriverDescriptors int    `json:"driver_descriptors"`
+	Resident          int64  `json:"resident" col:"memory"`
+	Descriptors       int    `json:"descriptors" col:"fds"`
+	DriverResident    int64  `json:"driver_resident" col:"own memory"`
+	DriverDescriptors int    `json:"driver_descriptors" col:"own fds"`
 	Wrong             string `json:"wrong,omitempty"`
 }
 
@@ -141,7 +139,7 @@ func (j *job) hurt(f fault, begun, due time.Time, r *result) (died time.Time, er
 		if err := j.until(at); err != nil {
 			return died, err
 		}
-		r.Stopped, r.StopMs = &f.stopped, share(f.stopFor).Seconds()*1e3
+		r.Stop = fmt.Sprintf("%d for %v", f.stopped, share(f.stopFor).Round(time.Millisecond))
 		if err := j.stop(f.stopped, time.Now().Add(share(f.stopFor))); err != nil {
 			return died, err
 		}

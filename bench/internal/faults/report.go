@@ -1,11 +1,11 @@
 package faults
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
+
+	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
 )
 
 // How much the medians of the last quarter of the jobs may be above those of the first.
@@ -72,38 +72,6 @@ func amount(n int64, bytes bool) string {
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
-// printer writes results as a table or as JSON lines.
-type printer struct {
-	out  io.Writer
-	json bool
-}
-
-const rowFormat = "%5v %8v %8v %8v %6v %9v %11v %11v %7v %10v %8v %5v %8v %5v\n"
-
-func (p *printer) head(o *Options) error {
-	if p.json {
-		return nil
-	}
-	_, err := fmt.Fprintf(p.out, "# %d ranks, seed %d, a death every %v; times in ms, memory in MiB: the most of a survivor, then of this process\n"+rowFormat,
-		o.Job.N, o.Seed, o.Every, "job", "at s", "stopped", "for ms", "rank", "has", "noticed", "all ended", "rounds", "messages", "memory", "fds", "memory", "fds")
-	return err
-}
-
-func (p *printer) job(r *result) error {
-	if p.json {
-		return p.line(r)
-	}
-	stopped, stopMs := "-", "-"
-	if r.Stopped != nil {
-		stopped, stopMs = fmt.Sprint(*r.Stopped), fmt.Sprintf("%.0f", r.StopMs)
-	}
-	mib := func(n int64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<20)) }
-	ms := func(t float64) string { return fmt.Sprintf("%.1f", t) }
-	_, err := fmt.Fprintf(p.out, rowFormat, r.Job, fmt.Sprintf("%.0f", r.Seconds), stopped, stopMs, r.Rank, r.How, ms(r.NoticedMs), ms(r.OverMs),
-		r.Rounds, r.Messages, mib(r.Resident), r.Descriptors, mib(r.DriverResident), r.DriverDescriptors)
-	return err
-}
-
 // summary is the last line.
 type summary struct {
 	Deaths        map[string]int `json:"deaths"` // by their kind
@@ -121,7 +89,7 @@ func summarize(list []result, wrong []string) summary {
 	for i := range list {
 		r := &list[i]
 		s.Deaths[r.How]++
-		if r.Stopped != nil {
+		if r.Stop != "" {
 			s.Stops++
 		}
 		s.Messages += r.Messages
@@ -134,36 +102,28 @@ func summarize(list []result, wrong []string) summary {
 	return s
 }
 
-func (p *printer) verdict(list []result, wrong []string) error {
+func verdict(p *benchkit.Table, list []result, wrong []string) error {
 	s := summarize(list, wrong)
-	if p.json {
-		return p.line(&s)
+	if p.JSON {
+		return p.Print(&s)
 	}
 	var ways []string
 	for how, n := range s.Deaths {
 		ways = append(ways, fmt.Sprintf("%d %s", n, how))
 	}
 	slices.Sort(ways)
-	fmt.Fprintf(p.out, "# of %d ranks %s; %d stops, no loss by them; survivors compared %d messages, %.3f GB\n", len(list), strings.Join(ways, ", "), s.Stops, s.Messages, float64(s.Bytes)/1e9)
-	fmt.Fprintf(p.out, "# noticed by all after %.1f ms (median), %.1f ms (longest); all that depended on the rank had ended after %.1f ms at most\n", s.NoticedMs, s.LongestMs, s.LongestOverMs)
+	fmt.Fprintf(p.Out, "# of %d ranks %s; %d stops, no loss by them; survivors compared %d messages, %.3f GB\n", len(list), strings.Join(ways, ", "), s.Stops, s.Messages, float64(s.Bytes)/1e9)
+	fmt.Fprintf(p.Out, "# noticed by all after %.1f ms (median), %.1f ms (longest); all that depended on the rank had ended after %.1f ms at most\n", s.NoticedMs, s.LongestMs, s.LongestOverMs)
 	for _, c := range series {
 		if len(list) >= fewest {
 			first, last := ends(list, c.value)
-			fmt.Fprintf(p.out, "# %s, medians of the first and the last quarter: %s and %s\n", c.name, amount(first, c.bytes), amount(last, c.bytes))
+			fmt.Fprintf(p.Out, "# %s, medians of the first and the last quarter: %s and %s\n", c.name, amount(first, c.bytes), amount(last, c.bytes))
 		}
 	}
 	verdict := "nothing was wrong"
 	if len(wrong) > 0 {
 		verdict = "WRONG: " + strings.Join(wrong, "\nWRONG: ")
 	}
-	_, err := fmt.Fprintf(p.out, "# %s\n", verdict)
-	return err
-}
-
-func (p *printer) line(v any) error {
-	text, err := json.Marshal(v)
-	if err == nil {
-		_, err = fmt.Fprintf(p.out, "%s\n", text)
-	}
+	_, err := fmt.Fprintf(p.Out, "# %s\n", verdict)
 	return err
 }

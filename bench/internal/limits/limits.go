@@ -9,11 +9,12 @@ import (
 // Line is one result, in the names of the other tests. Latencies are half round trips.
 type Line struct {
 	Test  string  `json:"test"` // "limits"
-	What  string  `json:"what"`
-	Size  int     `json:"size"`
+	What  string  `json:"what" col:"what"`
+	Size  int     `json:"size" col:"size"`
 	Iters int     `json:"iters"`
 	MidUs float64 `json:"mid_us,omitempty"` // median of the averages of 100 parts, without a clock
 	MBs   float64 `json:"mb_s,omitempty"`
+	Text  string  `json:"-" col:"figure"`
 }
 
 // Second is the argument of a process that is the second side; its words follow.

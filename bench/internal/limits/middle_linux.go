@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -32,7 +33,7 @@ func middle(n int, rounds func(n int) error) (us float64, all time.Duration, err
 // latency fills in half round trips.
 func (s *side) latency(rounds func(n int) error) (err error) {
 	us, _, err := middle(s.line.Iters, rounds)
-	s.line.MidUs = us / 2
+	s.line.MidUs, s.line.Text = us/2, fmt.Sprintf("%.3f us", us/2)
 	return err
 }
 
@@ -40,5 +41,6 @@ func (s *side) latency(rounds func(n int) error) (err error) {
 func (s *side) bandwidth(rounds func(n int) error) (err error) {
 	us, _, err := middle(s.line.Iters, rounds)
 	s.line.MBs = float64(s.line.Size) / us
+	s.line.Text = fmt.Sprintf("%.3f GB/s", s.line.MBs/1e3)
 	return err
 }
