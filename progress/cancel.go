@@ -56,10 +56,10 @@ func init() {
 	hook.Credit = func(receiver, sender any, to, from int) (used, charged, consumed uint64) {
 		s, r := sender.(*Engine), receiver.(*Engine)
 		s.mu.Lock()
-		used = s.peers[to].out.charged
+		used = s.peers[to].out.Charged()
 		s.mu.Unlock()
 		r.mu.Lock()
-		charged, consumed, _ = r.peers[from].in.account.Usage()
+		charged, consumed, _ = r.peers[from].in.Usage()
 		r.mu.Unlock()
 		return used, charged, consumed
 	}

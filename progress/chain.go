@@ -55,7 +55,7 @@ func (e *Engine) beginChainLocked(dst int) bool {
 		return false
 	}
 	e.chain.to = &e.peers[dst]
-	return e.chain.to.lost == nil && e.chain.to.out.empty()
+	return e.chain.to.lost == nil && e.chain.to.out.Empty()
 }
 
 // postChainLocked posts the chain. Messages that the transport does not take then are sent as
@@ -71,7 +71,7 @@ func (e *Engine) postChainLocked() {
 	for i := range msgs {
 		m, o := &msgs[i], &c.outs[i]
 		if i < sent {
-			p.out.charged += unexpected.EagerCost(len(m.Payload))
+			p.out.Charge(unexpected.EagerCost(len(m.Payload)))
 			*o.out = e.sentLocked(p.rank, m.Tag, m.Payload).request().Mark(o.mark)
 		} else {
 			*o.out = e.isendLocked(p.rank, m.Tag, m.Payload).Mark(o.mark)

@@ -60,7 +60,7 @@ func TestChain(t *testing.T) {
 		require.Equal(t, []int{16, 16, 8}, c.net.nodes[0].chains)
 		require.Equal(t, 40, c.sent(0, 1, pkEager))
 		require.EqualValues(t, 40, c.e[0].Metrics().EagerSent)
-		require.Equal(t, 40*unexpected.EagerCost(8), c.e[0].peers[1].out.charged)
+		require.Equal(t, 40*unexpected.EagerCost(8), c.e[0].peers[1].out.Charged())
 		for i, m := range c.e[0].chain.msgs {
 			require.Nil(t, m.Payload, "the program's again")
 			require.Nil(t, c.e[0].chain.outs[i].out)

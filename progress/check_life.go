@@ -111,8 +111,7 @@ func (op *Op) checkEnd() {
 	r := op.note
 	invariant.Check(!op.linked, "list", "an operation ends in a queue: %s", r.where())
 	if op.state == opQueued {
-		q := &e.peers[op.peer].out.queue
-		invariant.Check(len(q.ring) == 0 || q.at(uint32(op.handle)).op != op, "list", "a send ends in its peer's queue: %s", r.where())
+		invariant.Check(!e.peers[op.peer].out.Waits(uint64(op.handle), op), "list", "a send ends in its peer's queue: %s", r.where())
 	}
 	invariant.Check(op.region == nil, "V16", "an operation ends while its buffer is registered: %s", r.where())
 	for _, t := range e.tables() {

@@ -113,14 +113,14 @@ func (e *Engine) checkMessagesLocked() {
 	var committed int64
 	for i := range e.peers {
 		p := &e.peers[i]
-		committed += p.in.account.Committed()
-		p.in.account.Check(i, charged[i], p.lost != nil)
+		committed += p.in.Committed()
+		p.in.Check(charged[i], p.lost != nil)
 		p.checkFlow()
-		invariant.Check(p.inspected || !p.foreign && !slices.ContainsFunc(p.in.wants, func(w sentWant) bool { return w.probe }), "V18",
+		invariant.Check(p.inspected || !p.foreign && !p.in.Probed(), "V18",
 			"rank %d has messages that a probe has asked for, and nobody looks at them", i)
 		invariant.Check(len(p.withdraws) == 0 || p.mayBeMatched(), "list", "rank %d has withdrawn a request that the device cannot have matched", i)
 	}
-	invariant.Check(committed == e.pool.Committed(), "credit", "%d bytes are committed to peers, %d are counted", committed, e.pool.Committed())
+	invariant.Check(committed == e.memory.Committed(), "credit", "%d bytes are committed to peers, %d are counted", committed, e.memory.Committed())
 }
 
 // checkFlow checks what is held up, both ways.
@@ -128,15 +128,9 @@ func (p *peer) checkFlow() {
 	if p.lost != nil {
 		return
 	}
-	o := &p.out
-	invariant.Check(!o.empty() || !o.heldUp() && len(o.wants) == 0 && !o.all, "list", "nothing is held up to rank %d, episode %d", p.rank, o.episode)
-	invariant.Check(len(o.wants) <= maxWants && len(p.in.wants) <= maxWants, "list", "rank %d: %d WANTs here, %d there", p.rank, len(o.wants), len(p.in.wants))
-	invariant.Check(p.in.heldUp() == slices.Contains(p.e.heldUp, p.rank), "list", "rank %d: held up is %v", p.rank, p.in.heldUp())
+	p.out.Check(p.rank)
 	for h, op := range p.e.posted.All() {
-		if p.in.heldUp() && !p.in.all && op.accepts(p.rank) {
-			invariant.Check(slices.ContainsFunc(p.in.wants, func(n sentWant) bool { return n.handle == h }), "V18",
-				"rank %d is held up and was not told of a receive that waits: %s", p.rank, op.note.where())
-		}
+		invariant.Check(!op.accepts(p.rank) || p.in.Named(h), "V18", "rank %d is held up and was not told of a receive that waits: %s", p.rank, op.note.where())
 	}
 }
 
@@ -202,13 +196,11 @@ func (e *Engine) checkPeersLocked() {
 	var queued int64
 	for i := range e.peers {
 		p := &e.peers[i]
-		if !p.out.empty() {
-			p.out.queue.check()
-			for op := range p.out.queue.all() {
-				checkEntry(op, "list", "a queue of sends", opQueued)
-				invariant.Check(op.peer == i, "list", "a send is in the queue of rank %d: %s", i, op.note.where())
-				queued += op.weight()
-			}
+		for op := range p.out.Sends() {
+			checkEntry(op, "list", "a queue of sends", opQueued)
+			invariant.Check(op.peer == i, "list", "a send is in the queue of rank %d: %s", i, op.note.where())
+			invariant.Check(p.out.Waits(uint64(op.handle), op), "list", "a send that waits has the number of another: %s", op.note.where())
+			queued += op.weight()
 		}
 		for op := p.readq.head; op != nil; op = op.next {
 			checkEntry(op, "list", "a queue of reads", opReading)
@@ -218,11 +210,11 @@ func (e *Engine) checkPeersLocked() {
 			checkEntry(op, "list", "a list of messages that were taken back", opReading)
 			invariant.Check(op.linked && op.read.src == i && op.revoked(), "list", "a receive waits for the reason of nothing: %s", op.note.where())
 		}
-		waits := !p.out.empty() && (!p.out.heldUp() || p.permitted()) || !p.readq.empty() || len(p.fins)+len(p.ctrls) != 0
-		waits = waits || p.out.told != p.out.episode || p.in.credit || e.off.recalled == 0 && (p.in.allDue || !p.in.all && p.in.dueNext() >= 0)
+		_, held := p.out.Due()
+		waits := p.out.May() || held || p.in.Waits(e.off.settled()) || !p.readq.empty() || len(p.fins)+len(p.ctrls) != 0
 		invariant.Check(p.dirty || !waits, "V18", "what waits for room at rank %d is not posted again", i)
 		invariant.Check(p.dirty == slices.Contains(e.dirty, i), "V18", "rank %d: dirty is %v", i, p.dirty)
-		invariant.Check(p.lost == nil || p.out.empty(), "list", "a send waits for room at rank %d, which is lost", i)
+		invariant.Check(p.lost == nil || p.out.Empty(), "list", "a send waits for room at rank %d, which is lost", i)
 	}
 	invariant.Check(queued == e.queued, "list", "%d bytes of queued sends are counted, there are %d", e.queued, queued)
 	for _, op := range e.flushers {
@@ -230,23 +222,6 @@ func (e *Engine) checkPeersLocked() {
 	}
 	for _, op := range e.rooms {
 		checkEntry(op, "list", "the list of calls of Room", opRoom)
-	}
-}
-
-// check checks the ring, and the index against it.
-func (q *sendQueue) check() {
-	all := slices.Collect(q.all())
-	invariant.Check(len(all) == q.n && (q.n > 0 || q.head == q.tail), "list", "%d sends wait, %d are counted", len(all), q.n)
-	for _, op := range all {
-		invariant.Check(q.at(uint32(op.handle)).op == op, "list", "a send that waits is in another place than its own: %s", op.note.where())
-	}
-	if !q.indexed {
-		return
-	}
-	invariant.Check(q.index.Len() == q.n, "list", "%d sends wait, the index has %d", q.n, q.index.Len())
-	for h, op := range q.index.All() {
-		invariant.Check(op == all[0] && q.at(uint32(op.handle)).h == h, "list", "the index of sends that wait is not in their order: %s", op.note.where())
-		all = all[1:]
 	}
 }
 
@@ -273,6 +248,6 @@ func (e *Engine) checkQueuesLocked() {
 // checkLost follows the loss of p. What its transport reports later of messages that were
 // matched before may wait again.
 func (p *peer) checkLost() {
-	invariant.Check(p.out.empty(), "list", "a send waits for room at rank %d, which is lost", p.rank)
+	invariant.Check(p.out.Empty(), "list", "a send waits for room at rank %d, which is lost", p.rank)
 	invariant.Check(p.readq.empty() && p.revoked.empty(), "list", "a receive waits for rank %d, which is lost", p.rank)
 }

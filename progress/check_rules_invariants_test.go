@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/invariant/invarianttest"
+	"github.com/tagmatch/tagmatch/progress/internal/flow"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -64,13 +65,13 @@ func busy(t *testing.T) (*cluster, *Engine) {
 	require.Equal(t, 5, e.posted.Len())
 	require.Equal(t, 3, e.off.kept.Len())
 	require.Equal(t, 2, e.sends.used)
-	require.False(t, e.peers[0].out.empty())
+	require.False(t, e.peers[0].out.Empty())
 	return c, e
 }
 
 // queuedTo is the first send that waits for a rank.
 func queuedTo(e *Engine, rank int) *Op {
-	return e.peers[rank].out.queue.first()
+	return e.peers[rank].out.First()
 }
 
 // unkeep drops the unexpected requests of rank 0.
@@ -148,35 +149,20 @@ func TestRulesAreChecked(t *testing.T) {
 			op.takeNote(noteRecv)
 			op.note.order = order
 		}},
-		"send in a wrong slot":    {"slot", func(e *Engine) { e.sends.entries[0].op.slot.gen++ }},
-		"slots miscounted":        {"slot", func(e *Engine) { e.sends.used++ }},
-		"large ones miscounted":   {"slot", func(e *Engine) { e.wait.Large = -1 }},
-		"reads miscounted":        {"slot", func(e *Engine) { e.reads.used++ }},
-		"receive reads nothing":   {"V18", func(e *Engine) { e.reads.entries[0].op.read.active = 0 }},
-		"reads beyond the buffer": {"V4", func(e *Engine) { r := &e.reads.entries[0].op.read; r.want++ }},
-		"peer not dirty":          {"V18", func(e *Engine) { e.peers[0].dirty, e.dirty = false, nil }},
-		"dirty peer forgotten":    {"V18", func(e *Engine) { e.dirty = nil }},
-		"queued send of another":  {"list", func(e *Engine) { queuedTo(e, 0).peer = 1 }},
-		"queued read of another":  {"list", func(e *Engine) { op := e.reads.entries[0].op; op.read.src = 1; e.peers[0].readq.push(op) }},
-		"nothing was taken back":  {"list", func(e *Engine) { op := e.reads.entries[0].op; e.peers[op.read.src].revoked.push(op) }},
-		"queued bytes miscounted": {"list", func(e *Engine) { e.queued++ }},
-		"queued sends miscounted": {"list", func(e *Engine) { e.peers[0].out.queue.n++ }},
-		"queued send in another place": {"list", func(e *Engine) {
-			q := &e.peers[0].out.queue
-			q.push(&Op{})
-			q.first().handle++
-		}},
-		"queued send not in the index": {"list", func(e *Engine) {
-			q := &e.peers[0].out.queue
-			q.has(1, exact, 1)
-			q.index.Add(1, q.first())
-		}},
-		"queued send under another handle": {"list", func(e *Engine) {
-			q := &e.peers[0].out.queue
-			q.has(1, exact, 1)
-			q.at(q.head).h++
-		}},
-		"queued send has ended": {"list", func(e *Engine) { queuedTo(e, 0).state = opEnded }},
+		"send in a wrong slot":            {"slot", func(e *Engine) { e.sends.entries[0].op.slot.gen++ }},
+		"slots miscounted":                {"slot", func(e *Engine) { e.sends.used++ }},
+		"large ones miscounted":           {"slot", func(e *Engine) { e.wait.Large = -1 }},
+		"reads miscounted":                {"slot", func(e *Engine) { e.reads.used++ }},
+		"receive reads nothing":           {"V18", func(e *Engine) { e.reads.entries[0].op.read.active = 0 }},
+		"reads beyond the buffer":         {"V4", func(e *Engine) { r := &e.reads.entries[0].op.read; r.want++ }},
+		"peer not dirty":                  {"V18", func(e *Engine) { e.peers[0].dirty, e.dirty = false, nil }},
+		"dirty peer forgotten":            {"V18", func(e *Engine) { e.dirty = nil }},
+		"queued send of another":          {"list", func(e *Engine) { queuedTo(e, 0).peer = 1 }},
+		"queued read of another":          {"list", func(e *Engine) { op := e.reads.entries[0].op; op.read.src = 1; e.peers[0].readq.push(op) }},
+		"nothing was taken back":          {"list", func(e *Engine) { op := e.reads.entries[0].op; e.peers[op.read.src].revoked.push(op) }},
+		"queued bytes miscounted":         {"list", func(e *Engine) { e.queued++ }},
+		"queued send with another number": {"list", func(e *Engine) { queuedTo(e, 0).handle++ }},
+		"queued send has ended":           {"list", func(e *Engine) { queuedTo(e, 0).state = opEnded }},
 		"lost peer has a queue": {"list", func(e *Engine) {
 			unkeep(e)
 			e.peers[0].lost = ErrPeerLost
@@ -186,14 +172,9 @@ func TestRulesAreChecked(t *testing.T) {
 			unkeep(e)
 			e.peers[0].lost = ErrPeerLost
 		}},
-		"credit given back too early":  {"credit", func(e *Engine) { e.peers[0].in.account.Consume(1) }},
-		"credit not counted":           {"credit", func(e *Engine) { e.pool.Open() }},
-		"wants of a queue that may go": {"list", func(e *Engine) { e.peers[1].out.wants = []want{{}} }},
-		"wants beyond the slots":       {"list", func(e *Engine) { e.peers[0].out.wants = make([]want, maxWants+1) }},
-		"held up and not listed":       {"list", func(e *Engine) { e.peers[0].in.episode, e.peers[0].in.all = 1, true }},
-		"receive that was not named": {"V18", func(e *Engine) {
-			e.peers[0].in.episode, e.heldUp = 1, []int{0}
-		}},
+		"credit given back too early": {"credit", func(e *Engine) { e.peers[0].in.Consume(1) }},
+		"credit not counted":          {"credit", func(e *Engine) { e.memory.Open(0) }},
+		"receive that was not named":  {"V18", func(e *Engine) { e.peers[0].in.Held(flow.Held{Episode: 1, Allowed: 1 << 60}) }},
 		"held up, and nobody is told": {"V18", func(e *Engine) { e.peers[0].dirty, e.dirty = false, nil }},
 		"sources miscounted":          {"V5", func(e *Engine) { e.from[0]++ }},
 		"receive lost and not counted": {"V5", func(e *Engine) {
@@ -311,7 +292,7 @@ func TestEventsAreChecked(t *testing.T) {
 		}},
 		"loss leaves a read": {"list", func(e *Engine) {
 			op := queuedTo(e, 0)
-			e.peers[0].out.queue = sendQueue{}
+			e.peers[0].out = flow.Sender[Op]{}
 			e.peers[0].readq.push(op)
 			e.peers[0].checkLost()
 		}},

@@ -26,13 +26,13 @@ func TestUnexpectedBound(t *testing.T) {
 		c.step()
 		e := c.e[0]
 		require.LessOrEqual(t, e.Metrics().UnexpectedBytes, int64(limit))
-		require.LessOrEqual(t, e.pool.Committed(), int64(limit))
+		require.LessOrEqual(t, e.memory.Committed(), int64(limit))
 	}
 	for s := 1; s < n; s++ {
 		m := c.e[s].Metrics()
 		require.EqualValues(t, [2]int{1, 1}, [2]int{int(m.HeldUp), m.HeldNow})
-		_, _, window := c.e[0].peers[s].in.account.Usage()
-		require.Greater(t, window, c.e[0].pool.Initial(), "the windows have not followed use")
+		_, _, window := c.e[0].peers[s].in.Usage()
+		require.Greater(t, window, c.e[0].memory.Initial(), "the windows have not followed use")
 	}
 	for i := range count {
 		for s := 1; s < n; s++ {
@@ -63,7 +63,7 @@ func TestCreditIsEnforced(t *testing.T) {
 	_, err := ended(t, r)
 	require.ErrorIs(t, err, ErrProtocol)
 	require.LessOrEqual(t, c.e[0].Metrics().UnexpectedBytes, int64(8<<10))
-	require.Equal(t, c.e[0].Metrics().UnexpectedBytes, c.e[0].peers[1].in.account.Committed())
+	require.Equal(t, c.e[0].Metrics().UnexpectedBytes, c.e[0].peers[1].in.Committed())
 }
 
 func TestSlots(t *testing.T) {

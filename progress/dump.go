@@ -116,14 +116,14 @@ func (e *Engine) dumpPeerLocked(b *bytes.Buffer, p *peer) {
 	if n := len(p.fins) + len(p.ctrls); n != 0 || !p.readq.empty() {
 		fmt.Fprintf(b, "rank %d: %d fins, %d control messages wait for room\n", p.rank, len(p.fins), len(p.ctrls))
 	}
-	if o := &p.out; o.heldUp() {
+	if o := &p.out; o.HeldUp() {
 		fmt.Fprintf(b, "rank %d: %d sends are held up, the receiver has no memory for them and waits for %d others; "+
-			"credit left %d bytes\n", p.rank, o.queue.len(), len(o.wants), int64(o.allowed-o.charged))
-	} else if !o.empty() {
-		fmt.Fprintf(b, "rank %d: %d sends wait for room\n", p.rank, o.queue.len())
+			"credit left %d bytes\n", p.rank, o.Len(), o.Wants(), o.Left())
+	} else if !o.Empty() {
+		fmt.Fprintf(b, "rank %d: %d sends wait for room\n", p.rank, o.Len())
 	}
-	if p.in.heldUp() {
-		charged, consumed, window := p.in.account.Usage()
+	if p.in.HeldUp() {
+		charged, consumed, window := p.in.Usage()
 		fmt.Fprintf(b, "rank %d is held up: its messages take %d bytes of %d here\n", p.rank, charged-consumed, window)
 	}
 }

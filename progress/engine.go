@@ -11,6 +11,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/matching"
 	"github.com/tagmatch/tagmatch/progress/internal/credit"
+	"github.com/tagmatch/tagmatch/progress/internal/flow"
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 	"github.com/tagmatch/tagmatch/progress/internal/wait"
 	"github.com/tagmatch/tagmatch/transport"
@@ -73,7 +74,7 @@ type Engine struct {
 	groups   []sourceGroup     // see Group
 	confined confined          // the contexts of those that not all ranks are in
 	from     []int             // how many of them by source, any source first: one more than its rank
-	unexp    *unexpected.Queue // their costs are charged to in.account of their peers
+	unexp    *unexpected.Queue // their costs are charged to in of their peers
 	peers    []peer
 	dirty    []int // peers that have something to post again
 	again    []int // spare backing of dirty
@@ -98,9 +99,7 @@ type Engine struct {
 	hdr      transport.RndvHdr // scratch
 	hdrExtra [rndvExtraLen]byte
 
-	pool   *credit.Pool // of Config.UnexpectedLimit; its accounts are in.account of the peers
-	heldUp []int        // peers that are held up for credit here
-	turn   int          // of those, whose window was widened last
+	memory *flow.Memory // of Config.UnexpectedLimit; divided among in of the peers
 
 	retired  map[uint64]error // contexts whose messages are discarded: why their receives end
 	retiring []retiring       // of them, those with operations
@@ -147,8 +146,9 @@ type peer struct {
 	fins    []uint32
 	ctrls   [][]byte
 
-	out       outgoing
-	in        incoming
+	out       flow.Sender[Op]
+	requests  int // rendezvous sends that have a slot in Engine.sends
+	in        flow.Receiver
 	withdraws []uint32 // requests that it has withdrawn, and that the device may have matched
 }
 
@@ -198,9 +198,13 @@ func (e *Engine) configure() error {
 	if c.grace == nil {
 		c.grace = graceByClock
 	}
-	e.pool = credit.NewPool(c.UnexpectedLimit, c.Size, unexpected.EagerCost(c.EagerLimit))
 	e.posted = matching.NewPosted[*Op](c.seed)
 	e.from = make([]int, 1+c.Size)
+	pool := credit.NewPool(c.UnexpectedLimit, c.Size, unexpected.EagerCost(c.EagerLimit))
+	e.memory = flow.NewMemory(pool, func(h matching.Handle) bool {
+		_, ok := e.posted.Stamp(h)
+		return ok
+	})
 	e.unexp = unexpected.New(c.Size, c.UnexpectedLimit, c.seed)
 	e.off.inv = &e.inv
 	e.off.init(e.tr.TagList(), c, &e.wait.Large)
@@ -210,7 +214,7 @@ func (e *Engine) configure() error {
 	for i := range e.peers {
 		e.peers[i].e, e.peers[i].rank = e, i
 		e.peers[i].name, e.peers[i].names = uint64(i)<<bits.TrailingZeros64(c.SourceMask), c.SourceMask
-		e.peers[i].in.account = e.pool.Open()
+		e.peers[i].in = e.memory.Open(i)
 	}
 	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual}
 	if c.PollingEnded != nil {
@@ -222,7 +226,7 @@ func (e *Engine) configure() error {
 
 // Address is what the peer ranks pass to Connect.
 func (e *Engine) Address() []byte {
-	return encodeAddress(address{window: e.pool.Initial(), transport: e.tr.Address()})
+	return encodeAddress(address{window: e.memory.Initial(), transport: e.tr.Address()})
 }
 
 // Connect makes rank peer reachable at the address that its engine gave. Called once per rank, own
@@ -238,7 +242,7 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := &e.peers[peer]
-	p.out.allowed = a.window
+	p.out.Open(a.window, e.cfg.seed)
 	if err := e.tr.Connect(peer, a.transport); err != nil {
 		return err
 	}

@@ -61,28 +61,29 @@ type packet struct {
 }
 
 type fakeNode struct {
-	net     *fakeNet
-	rank    int
-	sink    transport.Sink
-	calls   []func(transport.Sink) // that the next poll makes
-	in      [][]packet             // by source
-	reads   []packet
-	regions map[uint32]*fakeRegion
-	nextKey uint32
-	cells   []uint64 // granted by peer
-	grants  []int    // peers that it has granted to
-	dead    bool
-	losses  []int // not reported yet
-	armed   bool
-	waiting int
-	notify  chan struct{}
-	holdRds bool // reads stay where they are
-	copying bool // a sender is in the middle of a copy
-	failRds bool
-	broken  error // of Poll
-	closed  bool
-	dev     *fakeDevice
-	chains  []int // what SendEagers has returned, in order
+	net      *fakeNet
+	rank     int
+	sink     transport.Sink
+	calls    []func(transport.Sink) // that the next poll makes
+	in       [][]packet             // by source
+	reads    []packet
+	regions  map[uint32]*fakeRegion
+	nextKey  uint32
+	cells    []uint64 // granted by peer
+	grants   []int    // peers that it has granted to
+	dead     bool
+	losses   []int // not reported yet
+	armed    bool
+	waiting  int
+	notify   chan struct{}
+	holdRds  bool  // reads stay where they are
+	noRegion error // what Register fails with
+	copying  bool  // a sender is in the middle of a copy
+	failRds  bool
+	broken   error // of Poll
+	closed   bool
+	dev      *fakeDevice
+	chains   []int // what SendEagers has returned, in order
 }
 
 type fakeRegion struct {
@@ -247,6 +248,9 @@ func (n *fakeNode) registered(peer int) (count int) {
 func (n *fakeNode) Register(peer int, buf []byte) (transport.Region, error) {
 	n.net.mu.Lock()
 	defer n.net.mu.Unlock()
+	if n.noRegion != nil {
+		return nil, n.noRegion
+	}
 	if n.net.opts.regions != 0 && n.registered(peer) >= n.net.opts.regions {
 		return nil, transport.ErrAgain
 	}

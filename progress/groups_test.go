@@ -79,7 +79,7 @@ func TestGroupWants(t *testing.T) {
 	after := e.Irecv(e.Group(0, ranksOf{2, 0}), 6, exact, nil)
 	c.step()
 	require.Len(t, *log, 1)
-	require.EqualValues(t, 6, (*log)[0].want.tag)
+	require.EqualValues(t, 6, (*log)[0].want.Tag)
 	require.EqualValues(t, 2, e.Metrics().WantsSent)
 	late := []Request{c.e[1].Isend(0, 5, nil), c.e[2].Isend(0, 6, nil)}
 	c.step()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/progress/internal/flow"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -64,16 +65,20 @@ func TestWantOfAnotherEpisode(t *testing.T) {
 	c.putCtrl(1, 0, late)
 	c.step()
 	o := &c.e[0].peers[1].out
-	require.Equal(t, [2]uint32{3, 3}, [2]uint32{o.episode, c.e[1].peers[0].in.episode})
+	here, _ := o.Due()
+	there, _ := c.e[1].peers[0].in.Due(true)
+	require.Equal(t, [2]uint32{3, 3}, [2]uint32{here.Episode, there.Episode})
 	require.Equal(t, 3, c.waiting(0, 1))
 
-	for _, slot := range []uint8{0, wantAll} {
-		w := wantBody{allowed: o.allowed + 10, slot: slot}
-		c.callback(0, func(s transport.Sink) { s.Ctrl(1, ctrl{kind: ctrlWant, id: 1, body: w.encode()}.encode()) })
-		require.Equal(t, w.allowed, o.allowed)
+	for _, slot := range []uint8{0, flow.All} {
+		here, _ = o.Due()
+		w := encodeWant(flow.Want{Allowed: here.Allowed + 10, Slot: slot})
+		c.callback(0, func(s transport.Sink) { s.Ctrl(1, ctrl{kind: ctrlWant, id: 1, body: w}.encode()) })
+		now, _ := o.Due()
+		require.Equal(t, here.Allowed+10, now.Allowed)
 		require.Equal(t, 3, c.waiting(0, 1))
 	}
-	require.Empty(t, o.wants)
+	require.Zero(t, o.Wants())
 	require.EqualValues(t, 3, c.e[0].Metrics().WantsReceived)
 	c.balanced()
 }
@@ -113,7 +118,7 @@ func TestCreditForHeldUp(t *testing.T) {
 	c.step()
 	require.Equal(t, 4, c.waiting(0, 1))
 	require.Len(t, *log, 1)
-	require.EqualValues(t, wantNone, (*log)[0].want.slot)
+	require.EqualValues(t, flow.None, (*log)[0].want.Slot)
 	require.Zero(t, c.e[0].Metrics().Released)
 	c.balanced()
 }
@@ -127,9 +132,9 @@ func TestReceivesThatComeAndGo(t *testing.T) {
 	for range 1000 {
 		c.e[1].Irecv(0, 2, exact, nil).Cancel()
 		c.step()
-		require.LessOrEqual(t, len(c.e[0].peers[1].out.wants), maxWants)
+		require.LessOrEqual(t, c.e[0].peers[1].out.Wants(), flow.Slots)
 	}
-	require.Len(t, c.e[0].peers[1].out.wants, maxWants)
+	require.Equal(t, flow.Slots, c.e[0].peers[1].out.Wants())
 	const named = 50
 	for range named {
 		c.e[1].Irecv(0, 3, exact, nil).Cancel()
@@ -148,8 +153,8 @@ func TestReceivesThatComeAndGo(t *testing.T) {
 
 // What a peer makes up ends it, or does nothing.
 func TestForgedFlowControl(t *testing.T) {
-	hold := func(allowed, charged uint64) []byte { return heldBody{allowed, charged}.encode() }
-	want := func(allowed uint64, slot uint8) []byte { return wantBody{allowed: allowed, slot: slot}.encode() }
+	hold := func(allowed, charged uint64) []byte { return encodeHeld(flow.Held{Allowed: allowed, Charged: charged}) }
+	want := func(allowed uint64, slot uint8) []byte { return encodeWant(flow.Want{Allowed: allowed, Slot: slot}) }
 	for name, f := range map[string]struct {
 		kind ctrlKind
 		id   uint32
@@ -158,12 +163,12 @@ func TestForgedFlowControl(t *testing.T) {
 	}{
 		"short HELD":                     {ctrlHeld, 1, hold(0, 0)[:heldLen-1], true},
 		"short WANT":                     {ctrlWant, 1, want(0, 0)[:wantLen-1], true},
-		"slot 16":                        {ctrlWant, 1, want(0, maxWants), true},
+		"slot 16":                        {ctrlWant, 1, want(0, flow.Slots), true},
 		"slot 200":                       {ctrlWant, 1, want(0, 200), true},
 		"reserved kind":                  {6, 1, nil, true},
 		"WANT of another episode":        {ctrlWant, 3, want(0, 0), false},
-		"WANT of everything, of another": {ctrlWant, 2, want(0, wantAll), false},
-		"WANT without credit":            {ctrlWant, 1, want(0, wantNone), false},
+		"WANT of everything, of another": {ctrlWant, 2, want(0, flow.All), false},
+		"WANT without credit":            {ctrlWant, 1, want(0, flow.None), false},
 		"HELD of nothing":                {ctrlHeld, 1, hold(0, 0), false},
 		"HELD with all credit":           {ctrlHeld, 1, hold(math.MaxUint64, math.MaxUint64), false},
 		"HELD without all credit":        {ctrlHeld, math.MaxUint32, hold(0, math.MaxUint64), false},
@@ -181,12 +186,12 @@ func TestForgedFlowControl(t *testing.T) {
 			e := c.e[0]
 			require.Equal(t, f.lost, len(e.Failed()) != 0)
 			require.NoError(t, e.broken)
-			require.LessOrEqual(t, e.pool.Committed(), e.cfg.UnexpectedLimit)
+			require.LessOrEqual(t, e.memory.Committed(), e.cfg.UnexpectedLimit)
 			if f.lost {
 				_, err := ended(t, recv)
 				require.ErrorIs(t, err, ErrProtocol)
 				require.Zero(t, e.Metrics().HeldNow)
-				require.Empty(t, e.heldUp)
+				require.Empty(t, e.memory.HeldUp())
 			} else {
 				require.Equal(t, 1, c.waiting(0, 1))
 				recv.Cancel()
@@ -206,8 +211,8 @@ func TestForgedFlowControl(t *testing.T) {
 func TestCreditWithoutBound(t *testing.T) {
 	c := tight(t, 2, fakeOpts{})
 	last := c.holdUp(0, 1)
-	w := wantBody{allowed: math.MaxUint64, slot: wantNone}
-	c.callback(0, func(s transport.Sink) { s.Ctrl(1, ctrl{kind: ctrlWant, id: 1, body: w.encode()}.encode()) })
+	w := encodeWant(flow.Want{Allowed: math.MaxUint64, Slot: flow.None})
+	c.callback(0, func(s transport.Sink) { s.Ctrl(1, ctrl{kind: ctrlWant, id: 1, body: w}.encode()) })
 	succeeded(t, last)
 	for _, r := range c.flood(0, 1, 1, 1000) {
 		succeeded(t, r)

@@ -1,17 +1,18 @@
 package progress
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/progress/internal/flow"
 )
 
 // wantsSent are the WANTs among the messages of flow control, by tag.
 func wantsSent(log *[]flowMsg) (tags []uint64) {
 	for _, m := range *log {
-		if m.kind == ctrlWant && m.want.slot != wantNone {
-			tags = append(tags, m.want.tag)
+		if m.kind == ctrlWant && m.want.Slot != flow.None {
+			tags = append(tags, m.want.Tag)
 		}
 	}
 	*log = nil
@@ -118,22 +119,22 @@ func TestHeldProbeGivesSlot(t *testing.T) {
 	log := c.watch(0)
 	held := c.holdUp(0, 1)
 	c.step()
-	for tag := range uint64(maxWants) {
+	for tag := range uint64(flow.Slots) {
 		nothingFor(t, e, 0, 100+tag, exact)
 	}
 	c.step()
-	require.Len(t, wantsSent(log), maxWants)
+	require.Len(t, wantsSent(log), flow.Slots)
 	nothingFor(t, e, 0, 200, exact) // takes the slot of another probe
 	c.step()
 	require.Equal(t, []uint64{200}, wantsSent(log))
 	var recvs []Request
-	for tag := range uint64(maxWants) {
+	for tag := range uint64(flow.Slots) {
 		recvs = append(recvs, e.Irecv(0, 300+tag, exact, nil))
 	}
 	c.step()
-	require.Len(t, wantsSent(log), maxWants)
-	require.False(t, slices.ContainsFunc(e.peers[0].in.wants, func(w sentWant) bool { return w.probe }))
-	require.False(t, e.peers[0].in.all)
+	require.Len(t, wantsSent(log), flow.Slots)
+	require.False(t, e.peers[0].in.Probed())
+	require.False(t, e.peers[0].in.All())
 	open(t, held)
 	nothingFor(t, e, 0, 200, exact)
 	c.step()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/progress/internal/flow"
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 )
 
@@ -18,7 +19,7 @@ func (c *cluster) blocked(rank int, do func()) {
 	c.step()
 	require.NotEmpty(c.t, c.e[rank].dirty, "nothing waits for room")
 	c.net.opts.room = 1
-	for range 2 * maxWants { // what a poll posts again is no event
+	for range 2 * flow.Slots { // what a poll posts again is no event
 		c.step()
 	}
 	require.Empty(c.t, c.e[rank].dirty)
@@ -35,7 +36,7 @@ func TestFlowControlWithoutRoom(t *testing.T) {
 		c.flood(0, 1, 1, inCredit)
 		var last Request
 		c.blocked(0, func() { last = c.e[0].Isend(1, 2, nil) })
-		require.Equal(t, []int{0}, c.e[1].heldUp)
+		require.Equal(t, []int{0}, heldUpAt(c.e[1]))
 		c.e[1].Irecv(0, 2, exact, nil)
 		c.step()
 		succeeded(t, last)
@@ -69,7 +70,7 @@ func TestFlowControlWithoutRoom(t *testing.T) {
 		log := c.watch(1)
 		c.net.opts.room = -1
 		r := c.e[0].Isend(1, 2, nil)
-		require.True(t, c.e[0].peers[1].out.heldUp())
+		require.True(t, c.e[0].peers[1].out.HeldUp())
 		r.Cancel()
 		c.net.opts.room = 0
 		c.step()
@@ -99,7 +100,7 @@ func TestFlowControlWithoutRoom(t *testing.T) {
 		c.flood(0, 1, 1, 9)
 		c.step()
 		c.blocked(1, func() {
-			for i := range uint64(maxWants + 1) {
+			for i := range uint64(flow.Slots + 1) {
 				c.e[1].Irecv(0, 100+i, exact, nil)
 			}
 		})
@@ -143,7 +144,7 @@ func TestHeldUpEnds(t *testing.T) {
 				c.e[1].Isend(0, 1, fill(256, 1)) // more than is left of its credit
 				c.flood(1, 0, 1, inCredit)
 				c.step()
-				require.Equal(t, []int{1}, e.heldUp)
+				require.Equal(t, []int{1}, heldUpAt(e))
 				require.NotEmpty(t, c.net.nodes[1].regions)
 				c.net.opts.room = room
 				reqs = append(reqs, e.Irecv(1, 2, exact, nil), e.Irecv(AnySource, 3, exact, nil))
@@ -166,8 +167,8 @@ func TestHeldUpEnds(t *testing.T) {
 				if e.broken != nil {
 					return
 				}
-				require.Empty(t, e.heldUp)
-				_, _, window := e.peers[1].in.account.Usage()
+				require.Empty(t, e.memory.HeldUp())
+				_, _, window := e.peers[1].in.Usage()
 				require.Zero(t, window)
 
 				// What had come stays, and the memory is for others when it has gone.
@@ -175,7 +176,7 @@ func TestHeldUpEnds(t *testing.T) {
 				for range 2 {
 					succeeded(t, e.Irecv(2, 1, exact, nil))
 				}
-				require.EqualValues(t, 2*inCredit*unexpected.RecordCost, e.pool.Committed())
+				require.EqualValues(t, 2*inCredit*unexpected.RecordCost, e.memory.Committed())
 				c.flood(2, 0, 4, 1)
 				c.step()
 				succeeded(t, other)

@@ -1,11 +1,13 @@
 package progress
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/progress/internal/flow"
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 )
 
@@ -17,7 +19,7 @@ func tightLimit(n int) int64 { return int64(2 * n * inCredit * unexpected.Record
 
 func tight(t *testing.T, n int, opts fakeOpts) *cluster {
 	c := newCluster(t, n, Config{Manual: true, UnexpectedLimit: tightLimit(n)}, opts)
-	require.EqualValues(t, inCredit*unexpected.RecordCost, c.e[0].pool.Initial())
+	require.EqualValues(t, inCredit*unexpected.RecordCost, c.e[0].memory.Initial())
 	return c
 }
 
@@ -36,13 +38,13 @@ func (c *cluster) holdUp(src, dst int) Request {
 		succeeded(c.t, r)
 	}
 	open(c.t, reqs[inCredit])
-	require.True(c.t, c.e[src].peers[dst].out.heldUp())
+	require.True(c.t, c.e[src].peers[dst].out.HeldUp())
 	return reqs[inCredit]
 }
 
 // waiting is how many sends have not gone.
 func (c *cluster) waiting(src, dst int) int {
-	return c.e[src].peers[dst].out.queue.len()
+	return c.e[src].peers[dst].out.Len()
 }
 
 // balanced checks everything that flow control counts, at all ranks that are there.
@@ -63,23 +65,22 @@ func (c *cluster) balancedAt(rank int) {
 	now := 0
 	for j := range e.peers {
 		in, out := &e.peers[j].in, &e.peers[j].out
-		charged, consumed, _ := in.account.Usage()
-		committed += in.account.Committed()
+		charged, consumed, _ := in.Usage()
+		committed += in.Committed()
 		kept += int64(charged - consumed)
-		if in.heldUp() {
+		if in.HeldUp() {
 			held = append(held, j)
 		}
-		if out.heldUp() {
+		if out.HeldUp() {
 			now++
-			require.False(c.t, out.empty(), "nothing is held up from %d to %d", rank, j)
+			require.False(c.t, out.Empty(), "nothing is held up from %d to %d", rank, j)
 		} else {
-			require.Empty(c.t, out.wants)
-			require.False(c.t, out.all)
+			require.Zero(c.t, out.Wants())
 		}
 	}
-	require.Equal(c.t, committed, e.pool.Committed(), "rank %d", rank)
+	require.Equal(c.t, committed, e.memory.Committed(), "rank %d", rank)
 	require.Equal(c.t, kept, e.Metrics().UnexpectedBytes, "rank %d", rank)
-	require.ElementsMatch(c.t, held, e.heldUp, "rank %d", rank)
+	require.ElementsMatch(c.t, held, heldUpAt(e), "rank %d", rank)
 	require.Equal(c.t, now, e.m.HeldNow, "rank %d", rank)
 }
 
@@ -89,15 +90,23 @@ func (c *cluster) free() {
 	c.balanced()
 	for i, e := range c.e {
 		require.Zero(c.t, e.m.HeldNow, "rank %d", i)
-		require.Empty(c.t, e.heldUp, "rank %d", i)
+		require.Empty(c.t, heldUpAt(e), "rank %d", i)
 	}
+}
+
+// heldUpAt is the ranks that are held up at a rank.
+func heldUpAt(e *Engine) (ranks []int) {
+	for _, r := range e.memory.HeldUp() {
+		ranks = append(ranks, r.Rank)
+	}
+	return ranks
 }
 
 // flowMsg is a message of flow control as it was delivered.
 type flowMsg struct {
 	kind ctrlKind
 	id   uint32
-	want wantBody
+	want flow.Want
 }
 
 // watch notes the messages of flow control that a rank gets.
@@ -111,7 +120,7 @@ func (c *cluster) watch(dst int) *[]flowMsg {
 		require.NoError(c.t, err)
 		f := flowMsg{kind: m.kind, id: m.id}
 		if m.kind == ctrlWant {
-			f.want, err = decodeWant(m.body)
+			f.want, err = decodeWant(m)
 			require.NoError(c.t, err)
 		}
 		*log = append(*log, f)
@@ -140,8 +149,8 @@ func TestHeldUpKeepsProtocol(t *testing.T) {
 	succeeded(t, c.e[0].Isend(2, 7, fill(8, 0)))
 	c.step()
 	require.Equal(t, 38, c.waiting(0, 1))
-	require.Equal(t, []int{0}, c.e[1].heldUp)
-	require.Empty(t, c.e[2].heldUp)
+	require.Equal(t, []int{0}, heldUpAt(c.e[1]))
+	require.Empty(t, c.e[2].memory.HeldUp())
 	c.balanced()
 
 	for i := range sends {
@@ -164,7 +173,7 @@ func TestCancelEndsHeldUp(t *testing.T) {
 	second := c.e[0].Isend(1, 1, nil)
 	c.step()
 	for _, r := range []Request{first, second} {
-		require.Equal(t, []int{0}, c.e[1].heldUp)
+		require.Equal(t, []int{0}, heldUpAt(c.e[1]))
 		require.Equal(t, 1, c.e[0].Metrics().HeldNow)
 		r.Cancel()
 		canceled(t, r)
@@ -207,7 +216,7 @@ func TestWantedBehindUnwanted(t *testing.T) {
 				if when == "after" {
 					c.step()
 					require.Equal(t, count+2-fits, c.waiting(0, 1))
-					require.Equal(t, []int{0}, c.e[1].heldUp)
+					require.Equal(t, []int{0}, heldUpAt(c.e[1]))
 				}
 				post("after")
 				c.step()
@@ -268,7 +277,7 @@ func TestWantsAreUsedUp(t *testing.T) {
 				if when == "together" {
 					c.net.opts.room = -1
 					c.step()
-					require.Len(t, c.e[0].peers[1].out.wants, len(recvs))
+					require.Equal(t, len(recvs), c.e[0].peers[1].out.Wants())
 					c.net.opts.room = 0
 				}
 				c.step()
@@ -281,7 +290,7 @@ func TestWantsAreUsedUp(t *testing.T) {
 						require.Equal(t, r.got, statusOf(t, recvs[i]).Tag)
 					}
 				}
-				require.Len(t, c.e[0].peers[1].out.wants, unused)
+				require.Equal(t, unused, c.e[0].peers[1].out.Wants())
 				require.Equal(t, q.left, c.waiting(0, 1))
 				require.EqualValues(t, len(q.queue)-q.left, c.e[0].Metrics().Released)
 				require.EqualValues(t, len(recvs), c.e[1].Metrics().WantsSent)
@@ -294,7 +303,7 @@ func TestWantsAreUsedUp(t *testing.T) {
 // Sixteen receives are named. With a seventeenth everything is wanted, until the queue is empty;
 // then all is forgotten.
 func TestManyReceives(t *testing.T) {
-	for _, count := range []int{maxWants, maxWants + 1} {
+	for _, count := range []int{flow.Slots, flow.Slots + 1} {
 		for _, early := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d/early=%v", count, early), func(t *testing.T) {
 				c := tight(t, 2, fakeOpts{})
@@ -312,20 +321,20 @@ func TestManyReceives(t *testing.T) {
 				c.step()
 				var slots, expected []uint8
 				for _, m := range *log {
-					slots = append(slots, m.want.slot)
+					slots = append(slots, m.want.Slot)
 				}
-				for i := range maxWants {
+				for i := range flow.Slots {
 					expected = append(expected, uint8(i))
 				}
 				switch {
-				case count == maxWants:
+				case count == flow.Slots:
 				case early:
-					expected = []uint8{wantAll}
+					expected = []uint8{flow.All}
 				default:
-					expected = append(expected, wantAll)
+					expected = append(expected, flow.All)
 				}
 				require.Equal(t, expected, slots)
-				if count == maxWants {
+				if count == flow.Slots {
 					require.Equal(t, 9, c.waiting(0, 1))
 					for _, r := range sends {
 						r.Cancel()
@@ -349,22 +358,39 @@ func TestManyReceives(t *testing.T) {
 	}
 }
 
+// A held up send that fails is no message: the WANT that it would have used up is for the next.
+func TestFailedSendUsesNothingUp(t *testing.T) {
+	c := tight(t, 2, fakeOpts{})
+	first := c.holdUp(0, 1)
+	bad := c.e[0].Isend(1, 2, fill(1000, 1))
+	good := c.e[0].Isend(1, 2, nil)
+	c.step()
+	errNoRegion := errors.New("no memory")
+	c.net.nodes[0].noRegion = errNoRegion
+	r := c.e[1].Irecv(0, 2, exact, nil)
+	c.step()
+	succeeded(t, first, good, r)
+	_, err := ended(t, bad)
+	require.ErrorIs(t, err, errNoRegion)
+	c.balanced()
+}
+
 // The slot of a receive that has ended names the next; those of receives that wait are not touched.
 func TestSlotsOfWants(t *testing.T) {
-	for i := range uint64(maxWants) {
+	for i := range uint64(flow.Slots) {
 		c := tight(t, 2, fakeOpts{})
 		c.holdUp(0, 1)
 		c.step()
 		recvs := map[uint64]Request{}
-		for tag := range uint64(maxWants) {
+		for tag := range uint64(flow.Slots) {
 			recvs[100+tag] = c.e[1].Irecv(0, 100+tag, exact, nil)
 		}
 		recvs[105].Cancel()
 		recvs[105] = c.e[1].Irecv(0, 105, exact, nil)
 		c.step()
-		require.False(t, c.e[1].peers[0].in.all)
-		require.EqualValues(t, maxWants+1, c.e[1].Metrics().WantsSent)
-		require.Len(t, c.e[0].peers[1].out.wants, maxWants)
+		require.False(t, c.e[1].peers[0].in.All())
+		require.EqualValues(t, flow.Slots+1, c.e[1].Metrics().WantsSent)
+		require.Equal(t, flow.Slots, c.e[0].peers[1].out.Wants())
 		c.flood(0, 1, 100+i, 1)
 		c.step()
 		_, err := ended(t, recvs[100+i])

@@ -74,7 +74,8 @@ func (p *peer) end(cause error) {
 	p.fins, p.ctrls, p.withdraws = nil, nil, nil
 	err := peerError(p.rank, cause)
 	p.failSends(err)
-	p.forget()
+	p.out.Close()
+	p.in.Close()
 	p.failReads(err)
 	// Receives end before the requests, which nobody can read any more: none can match meanwhile.
 	e.failReceivesLocked(func(op *Op) bool { return op.accepts(p.rank) }, err)

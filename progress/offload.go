@@ -318,8 +318,11 @@ func (o *offload) recall(op *Op) error {
 // that was the last one.
 func (o *offload) answered() (last bool) {
 	o.recalled--
-	return o.recalled == 0
+	return o.settled()
 }
+
+// settled reports whether no receive is recalled.
+func (o *offload) settled() bool { return o.recalled == 0 }
 
 // count counts an unexpected message, which was delivered, queued or refused before (V8). If
 // finding is set then, it has matched a receive in the device, for drop.

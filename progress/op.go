@@ -42,7 +42,7 @@ type Op struct {
 
 	peer   int // destination, or source; -1 any
 	mask   uint64
-	handle matching.Handle // posted, offloaded: in Engine.posted; queued: the place in outgoing.queue
+	handle matching.Handle // posted, offloaded: in Engine.posted; queued: its number in peer.out
 
 	message *Message // of a posted matched probe: what it fills in; nil once ended
 	vec     *vector  // of several buffers, instead of buf

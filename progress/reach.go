@@ -45,6 +45,6 @@ func (e *Engine) reachLocked(src int) {
 func (p *peer) reach() {
 	if e := p.e; !p.reached && p.lost == nil && p.rank != e.cfg.Rank {
 		p.reached = true
-		_ = e.tr.Grant(p.rank, p.in.account.Granted()) // fails for a peer that is lost, which the transport reports
+		_ = e.tr.Grant(p.rank, p.in.Granted()) // fails for a peer that is lost, which the transport reports
 	}
 }

@@ -60,7 +60,8 @@ func TestReachAwaited(t *testing.T) {
 	}
 	require.Equal(t, []int{1, 3, 2, 5, 6, 7, 8}, c.reachedBy(0))
 	for _, r := range c.reachedBy(0) {
-		require.Equal(t, e.peers[r].in.account.Granted(), max(c.e[r].peers[0].out.allowed, c.e[r].tr.Granted(0)), "a grant of nothing")
+		out, _ := c.e[r].peers[0].out.Due()
+		require.Equal(t, e.peers[r].in.Granted(), max(out.Allowed, c.e[r].tr.Granted(0)), "a grant of nothing")
 	}
 
 	other := c.e[1]

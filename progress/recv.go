@@ -138,7 +138,7 @@ func (op *Op) post() {
 	if len(op.buf) >= e.off.least {
 		e.off.place(op)
 	}
-	if len(e.heldUp) != 0 {
+	if len(e.memory.HeldUp()) != 0 {
 		op.wantFromHeldUp()
 	}
 }

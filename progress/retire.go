@@ -51,7 +51,7 @@ func (c *callback) Answer(dst int, body []byte) bool {
 	return c.peers[dst].reply(ctrl{kind: ctrlNotice, body: body}, AnswerKey)
 }
 func (c *callback) MaxNotice() int        { return c.caps.MaxCtrl - ctrlLen }
-func (c *callback) Reached(rank int) bool { return c.peers[rank].out.charged != 0 }
+func (c *callback) Reached(rank int) bool { return c.peers[rank].out.Charged() != 0 }
 func (c *callback) Lost(rank int) bool    { return c.peers[rank].lost != nil }
 func (c *callback) Reach(rank int) {
 	if c.reaches {
@@ -122,7 +122,7 @@ func (e *Engine) pendingLocked(context uint64) (list []pendingOp) {
 		}
 	}
 	for i := range e.peers {
-		for op := range e.peers[i].out.queue.all() {
+		for op := range e.peers[i].out.Sends() {
 			add(op)
 		}
 	}

@@ -60,7 +60,7 @@ func (op *Op) endSend(st Status, err error) {
 // endRequest ends a send that has a slot.
 func (op *Op) endRequest(st Status, err error) {
 	op.e.sends.release(op.slot)
-	op.e.peers[op.peer].out.requests--
+	op.e.peers[op.peer].requests--
 	op.endSend(st, err)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
+	"github.com/tagmatch/tagmatch/progress/internal/flow"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -93,7 +94,7 @@ func TestScaleHeld(t *testing.T) {
 	inReasonableTime(t, outstanding(), func(i int) {
 		c.callback(0, func(s transport.Sink) {
 			for k := range uint32(2) {
-				h := ctrl{kind: ctrlHeld, id: uint32(i)*2 + 1 + k, body: heldBody{allowed: 1 << 60}.encode()}
+				h := ctrl{kind: ctrlHeld, id: uint32(i)*2 + 1 + k, body: encodeHeld(flow.Held{Allowed: 1 << 60})}
 				s.Ctrl(1, h.encode())
 			}
 		})
@@ -156,14 +157,13 @@ func TestHeldAmongOthers(t *testing.T) {
 	require.NoError(t, c.e[1].Send(bg, 0, 1, nil)) // one of each kind does not wait any more
 	reqs[3].Cancel()
 	c.step()
-	heldUp := func() (tags []uint64) {
+	log := c.watch(1)
+	heldUp := func() []uint64 {
 		c.callback(0, func(s transport.Sink) {
-			s.Ctrl(1, ctrl{kind: ctrlHeld, id: 1, body: heldBody{allowed: 1 << 60}.encode()}.encode())
+			s.Ctrl(1, ctrl{kind: ctrlHeld, id: 1, body: encodeHeld(flow.Held{Allowed: 1 << 60})}.encode())
 		})
-		for _, n := range c.e[0].peers[1].in.wants {
-			tags = append(tags, n.tag)
-		}
-		return tags
+		c.step()
+		return wantsSent(log)
 	}
 	require.Equal(t, []uint64{4, 6, 8}, heldUp())
 	reqs[6].Cancel()

@@ -74,13 +74,13 @@ func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
 	}
 	p := &e.peers[dst]
 	cost := unexpected.EagerCost(len(buf))
-	if e.broken != nil || p.lost != nil || !p.out.empty() || !p.covers(cost) {
+	if e.broken != nil || p.lost != nil || !p.out.Empty() || !p.covers(cost) {
 		return false
 	}
 	if e.tr.SendEager(dst, uint32(e.cfg.Rank), tag, buf) != nil {
 		return false // the slow path handles the error
 	}
-	p.out.charged += cost
+	p.out.Charge(cost)
 	e.m.EagerSent++
 	return true
 }
@@ -146,5 +146,5 @@ func (op *Op) submit() {
 // start sends op if no other send waits in front of it, and reports whether it did.
 func (op *Op) start() bool {
 	p := &op.e.peers[op.peer]
-	return p.out.empty() && p.covers(op.cost()) && p.launch(op)
+	return p.out.Empty() && p.covers(op.cost()) && p.launch(op)
 }

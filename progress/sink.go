@@ -3,6 +3,7 @@ package progress
 import (
 	"math/bits"
 
+	"github.com/tagmatch/tagmatch/progress/internal/flow"
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 	"github.com/tagmatch/tagmatch/transport"
 )
@@ -215,14 +216,14 @@ func (s *sink) Ctrl(src int, msg []byte) {
 func (p *peer) takeFlow(c ctrl) {
 	var err error
 	if c.kind == ctrlHeld {
-		var h heldBody
-		if h, err = decodeHeld(c.body); err == nil {
-			p.takeHeld(c.id, h)
+		var h flow.Held
+		if h, err = decodeHeld(c); err == nil {
+			p.takeHeld(h)
 		}
 	} else {
-		var w wantBody
-		if w, err = decodeWant(c.body); err == nil {
-			p.takeWant(c.id, w)
+		var w flow.Want
+		if w, err = decodeWant(c); err == nil {
+			p.takeWant(w)
 		}
 	}
 	if err != nil {

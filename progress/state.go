@@ -13,7 +13,7 @@ import "github.com/tagmatch/tagmatch/internal/invariant"
 //
 //	a send:
 //	queued       enqueue        requested, ended
-//	             in its peer's outgoing.queue
+//	             in its peer's queue, peer.out
 //	requested    launch         withdrawing, ended
 //	             in Engine.sends, registered: the peer was sent a rendezvous request
 //	withdrawing  withdraw       taken, ended

@@ -31,7 +31,7 @@ func (e *Engine) opsLocked() iter.Seq[*Op] {
 			}
 		}
 		for i := range e.peers {
-			for op := range e.peers[i].out.queue.all() {
+			for op := range e.peers[i].out.Sends() {
 				if !yield(op) {
 					return
 				}

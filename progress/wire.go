@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/tagmatch/tagmatch/progress/internal/flow"
 )
 
 // Everything the engine itself puts on the wire, little endian, versioned; encodings only ever grow
@@ -80,8 +82,8 @@ const (
 	ctrlWithdrawn ctrlKind = 2 // id: answer: it was not matched and is gone
 	ctrlAbort     ctrlKind = 3 // body: the reason, text that begins with that of ErrAborted
 
-	ctrlHeld  ctrlKind = 4 // id: episode, odd while sends to this rank are held up for credit; body: heldBody
-	ctrlWant  ctrlKind = 5 // id: the episode that it answers; body: wantBody
+	ctrlHeld  ctrlKind = 4 // sends to this rank are held up for credit, or no more: see heldLen
+	ctrlWant  ctrlKind = 5 // an answer to HELD: see wantLen
 	ctrlTaken ctrlKind = 8 // id: the other answer: it was matched and is being received; a FIN comes
 
 	ctrlUnreadable ctrlKind = 13 // id: the send, whose buffer cannot be read: both ends have failed
@@ -91,64 +93,54 @@ const (
 	ctrlAccused ctrlKind = 14 // the sender has given the peer up, as it broke the protocol
 )
 
-// heldBody is the body of HELD.
+// heldLen is the body of HELD; id is the episode.
 //
 //	0  credit that the sender knows of, in all
 //	8  credit that it has used, in all
-type heldBody struct{ allowed, charged uint64 }
-
 const heldLen = 16
 
-func (h heldBody) encode() []byte {
+func encodeHeld(h flow.Held) []byte {
 	b := make([]byte, 0, heldLen)
-	b = binary.LittleEndian.AppendUint64(b, h.allowed)
-	return binary.LittleEndian.AppendUint64(b, h.charged)
+	b = binary.LittleEndian.AppendUint64(b, h.Allowed)
+	return binary.LittleEndian.AppendUint64(b, h.Charged)
 }
 
-func decodeHeld(b []byte) (heldBody, error) {
+func decodeHeld(c ctrl) (flow.Held, error) {
+	b := c.body
 	if len(b) < heldLen {
-		return heldBody{}, errShort
+		return flow.Held{}, errShort
 	}
-	return heldBody{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}, nil
+	return flow.Held{Episode: c.id, Allowed: binary.LittleEndian.Uint64(b), Charged: binary.LittleEndian.Uint64(b[8:])}, nil
 }
 
-// wantBody is the body of WANT.
+// wantLen is the body of WANT; id is the episode that it answers.
 //
 //	0  credit of the peer, in all
 //	8  tag
 //	16 mask
-//	24 slot: below maxWants, or one of the following
+//	24 slot: below flow.Slots, or flow.None or flow.All
 //	25 reserved, 7 bytes
-type wantBody struct {
-	allowed, tag, mask uint64
-	slot               uint8
-}
+const wantLen = 32
 
-const (
-	wantLen = 32
-
-	wantNone = 0xfe // no receive: this is about credit only
-	wantAll  = 0xff // everything that is held up
-)
-
-func (w wantBody) encode() []byte {
+func encodeWant(w flow.Want) []byte {
 	b := make([]byte, wantLen)
-	binary.LittleEndian.PutUint64(b, w.allowed)
-	binary.LittleEndian.PutUint64(b[8:], w.tag)
-	binary.LittleEndian.PutUint64(b[16:], w.mask)
-	b[24] = w.slot
+	binary.LittleEndian.PutUint64(b, w.Allowed)
+	binary.LittleEndian.PutUint64(b[8:], w.Tag)
+	binary.LittleEndian.PutUint64(b[16:], w.Mask)
+	b[24] = w.Slot
 	return b
 }
 
-func decodeWant(b []byte) (wantBody, error) {
+func decodeWant(c ctrl) (flow.Want, error) {
+	b := c.body
 	if len(b) < wantLen {
-		return wantBody{}, errShort
+		return flow.Want{}, errShort
 	}
-	w := wantBody{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:]), b[24]}
-	if w.slot >= maxWants && w.slot != wantNone && w.slot != wantAll {
-		return wantBody{}, fmt.Errorf("slot %d of %d", w.slot, maxWants)
+	if slot := b[24]; slot >= flow.Slots && slot != flow.None && slot != flow.All {
+		return flow.Want{}, fmt.Errorf("slot %d of %d", slot, flow.Slots)
 	}
-	return w, nil
+	return flow.Want{Episode: c.id, Slot: b[24], Allowed: binary.LittleEndian.Uint64(b),
+		Tag: binary.LittleEndian.Uint64(b[8:]), Mask: binary.LittleEndian.Uint64(b[16:])}, nil
 }
 
 // A control message is ctrlLen bytes and then its body.

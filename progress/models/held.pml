@@ -5,10 +5,10 @@
  *
  * Processes
  *
- *   Sender    progress/outgoing.go: a send is queued (enqueue) or cancelled (cancelQueued), the head of the queue
- *             goes or the queue is held up (pump), the peer is told (tellHeld), a WANT comes (takeWant).
- *   Receiver  progress/incoming.go: a receive is posted, or ends (name), a message comes (recv.go), HELD comes (takeHeld),
- *             WANTs and credit are told as far as there is room (tellWants).
+ *   Sender    progress/internal/flow.Sender: a send is queued (Push) or cancelled (Remove), the head of the queue goes (Sent)
+ *             or the queue is held up (Hold), the peer is told (Due), a WANT comes (Want).
+ *   Receiver  progress/internal/flow.Receiver: a receive is posted, or ends (Post), a message comes (Charge), HELD comes (Held),
+ *             WANTs and credit are told as far as there is room (Due).
  *   Store     a grant lands in the sender's memory (transport.Grant), and wakes nobody: the sender looks there when it sends.
  *
  *   s2r, r2s  the connection, each way in order; ROOM is what it takes. A send, a HELD, a WANT wait for room.
@@ -127,7 +127,7 @@ byte posted;
 bool named;             /* a tag was named: see above */
 byte canceled, ended;
 
-/* Sender: outgoing. */
+/* Sender. */
 byte queue;             /* bit m: message m waits */
 byte charged, allowed = WINDOW;
 byte episode, told;     /* odd while held up; as the peer knows it */
@@ -137,7 +137,7 @@ bool all;
 /* Store. */
 byte stored = WINDOW, cell = WINDOW;
 
-/* Receiver: incoming. */
+/* Receiver. */
 byte window = WINDOW;
 byte received, consumed, granted = WINDOW;
 byte unexpected;        /* bit m: message m */
@@ -227,7 +227,7 @@ inline use(m, drop)
 	x = 0
 }
 
-/* emptied is endEpisode. */
+/* emptied is Drained. */
 inline emptied()
 {
 	if
@@ -258,7 +258,7 @@ active proctype Sender()
 	bool covered;
 end:
 	do
-	/* enqueue */
+	/* Push */
 	:: atomic { sent < MSGS ->
 		if
 		:: skip
@@ -267,7 +267,7 @@ end:
 		d_step { named = 1; queue = queue | (1 << sent); sent++; look() }
 	}
 
-	/* pump: the head goes */
+	/* First: the head goes */
 	:: d_step { queue != 0 && len(s2r) < ROOM && (COVERED || PERMITTED) ->
 		m = HEAD;
 		covered = COVERED;
@@ -291,7 +291,7 @@ end:
 	/* or it is held up */
 	:: d_step { queue != 0 && !HELDUP && !COVERED -> episode = (episode + 1) % MOD }
 
-	/* tellHeld: an episode that the peer never heard of and that is over need not be told */
+	/* Due: an episode that the peer never heard of and that is over need not be told */
 	:: d_step { told != episode && !HELDUP && !(told & 1) -> told = episode }
 	:: atomic { told != episode && (HELDUP || (told & 1)) && len(s2r) < ROOM ->
 		told = episode;
@@ -305,7 +305,7 @@ end:
 		fi
 	}
 
-	/* takeWant */
+	/* Want */
 	:: d_step { r2s?e, s, t, c ->
 #ifdef FAULT_OLD_CREDIT
 		allowed = (HELDUP && e == episode -> MAX(allowed, c) : allowed);
@@ -351,7 +351,7 @@ end:
 		e = 0; s = 0; t = 0; c = 0
 	}
 
-	/* cancelQueued */
+	/* Remove */
 #if CANCELS > 0
 	:: atomic { canceled < CANCELS && queue != 0 ->
 		m = 0;
@@ -443,7 +443,7 @@ inline name(r)
 	y = 0
 }
 
-/* dueNext sets x to the slot to tell first, or SLOTS. */
+/* dueNext (Receiver.next) sets x to the slot to tell first, or SLOTS. */
 inline dueNext()
 {
 	x = SLOTS; y = 0;
@@ -596,7 +596,7 @@ end:
 	:: d_step { shrunk < GROWTH && window > 0 -> shrunk++; window-- }
 #endif
 
-	/* tellWants */
+	/* Due */
 	:: atomic { THEYWAIT && alldue && len(r2s) < ROOM ->
 		alldue = 0; creditdue = 0; excess = 1;
 		want(ALL, ANY)

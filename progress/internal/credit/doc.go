@@ -13,8 +13,8 @@
 // third each, and there is always something left for the next.
 //
 // What a peer that has no credit sends for a WANT is beyond the bound: its account is in excess
-// until it says that it is within its credit again. What happens to a sender without credit is in
-// outgoing.go of package progress, and which WANTs it gets in incoming.go.
+// until it says that it is within its credit again. What happens to a sender without credit, and
+// which WANTs it gets, is in package flow.
 //
 // Concurrency: a Pool and all of its Accounts have one owner at a time; the engine calls them under
 // its lock. Every call takes constant time and allocates nothing.
