@@ -23,83 +23,83 @@ type sendCheck struct {
 }
 
 // sendChecks returns those of a queue pair.
-func (q *queuePair) sendChecks() *sendChecks {
-	s := q.d.inv.sends[q]
+func (r *requester) sendChecks() *sendChecks {
+	s := r.q.d.inv.sends[r.q]
 	if s == nil {
 		s = &sendChecks{slots: map[uint32]*sendCheck{}}
-		q.d.inv.sends[q] = s
+		r.q.d.inv.sends[r.q] = s
 	}
 	return s
 }
 
 // checkPosted is called when request q.posted is in the ring, before q.posted is increased. writes
 // are the destinations of its response.
-func (q *queuePair) checkPosted(writes []sge) {
-	s, e := q.sendChecks(), &q.sq[q.posted&q.mask]
-	depth := q.depth
-	if q.dev != nil {
-		depth = uint32(len(q.sq))
+func (r *requester) checkPosted(writes []sge) {
+	s, e := r.sendChecks(), &r.sq[r.posted&r.mask]
+	depth := r.depth
+	if r.q.dev != nil {
+		depth = uint32(len(r.sq))
 	}
-	invariant.Check(s.slots[q.posted] == nil && len(s.slots) < int(depth), "once",
-		"request %d of QP %d takes a slot while all %d are in use", q.posted, q.num, depth)
-	r := &sendCheck{wrid: e.wrid, signaled: e.flags&entrySignaled != 0}
-	r.writes = append(r.writes, writes...)
-	q.d.inv.opens(r.writes)
-	s.slots[q.posted] = r
+	invariant.Check(s.slots[r.posted] == nil && len(s.slots) < int(depth), "once",
+		"request %d of QP %d takes a slot while all %d are in use", r.posted, r.q.num, depth)
+	c := &sendCheck{wrid: e.wrid, signaled: e.flags&entrySignaled != 0}
+	c.writes = append(c.writes, writes...)
+	r.q.d.inv.opens(c.writes)
+	s.slots[r.posted] = c
 }
 
 // checkEnded is called when request i has ended; reported: with a completion of that status.
-func (q *queuePair) checkEnded(i uint32, reported bool, status verbs.WCStatus) {
-	s := q.sendChecks()
-	r := s.slots[i]
-	invariant.Check(r != nil, "once", "request %d of QP %d ends, which is not under way", i, q.num)
-	q.d.inv.closes(r.writes)
-	r.writes = nil
+func (r *requester) checkEnded(i uint32, reported bool, status verbs.WCStatus) {
+	s := r.sendChecks()
+	c := s.slots[i]
+	invariant.Check(c != nil, "once", "request %d of QP %d ends, which is not under way", i, r.q.num)
+	r.q.d.inv.closes(c.writes)
+	c.writes = nil
 	if !reported {
-		invariant.Check(!r.signaled, "once", "signalled request %d of QP %d ends without a completion", i, q.num)
+		invariant.Check(!c.signaled, "once", "signalled request %d of QP %d ends without a completion", i, r.q.num)
 		return
 	}
-	invariant.Check(!r.reported, "once", "request %d of QP %d, wr_id %#x, completes twice", i, q.num, r.wrid)
-	invariant.Check(r.signaled || status != verbs.WCSuccess, "once", "unsignalled request %d of QP %d completes with success", i, q.num)
-	r.reported = true
-	if r.signaled {
-		invariant.Check(int32(i-s.last) >= 0, "order", "request %d of QP %d completes after request %d", i, q.num, s.last-1)
+	invariant.Check(!c.reported, "once", "request %d of QP %d, wr_id %#x, completes twice", i, r.q.num, c.wrid)
+	invariant.Check(c.signaled || status != verbs.WCSuccess, "once", "unsignalled request %d of QP %d completes with success", i, r.q.num)
+	c.reported = true
+	if c.signaled {
+		invariant.Check(int32(i-s.last) >= 0, "order", "request %d of QP %d completes after request %d", i, r.q.num, s.last-1)
 		s.last = i + 1
 	}
 }
 
 // checkReclaimed is called when the slots from old up to q.reclaimed have become free.
-func (q *queuePair) checkReclaimed(old uint32) {
-	s := q.sendChecks()
-	for i := old; i != q.reclaimed; i++ {
-		r := s.slots[i]
-		invariant.Check(r != nil, "once", "slot of request %d of QP %d is reclaimed twice", i, q.num)
-		invariant.Check(r.reported || !r.signaled, "order", "slot of request %d of QP %d is reclaimed before its completion", i, q.num)
-		q.d.inv.closes(r.writes)
+func (r *requester) checkReclaimed(old uint32) {
+	s := r.sendChecks()
+	for i := old; i != r.reclaimed; i++ {
+		c := s.slots[i]
+		invariant.Check(c != nil, "once", "slot of request %d of QP %d is reclaimed twice", i, r.q.num)
+		invariant.Check(c.reported || !c.signaled, "order", "slot of request %d of QP %d is reclaimed before its completion", i, r.q.num)
+		r.q.d.inv.closes(c.writes)
 		delete(s.slots, i)
 	}
 }
 
 // checkCursors checks the invariant of requester, which does not hold within a flush.
-func (q *queuePair) checkCursors() {
-	a, b, c := q.done-q.reclaimed, q.sent-q.reclaimed, q.posted-q.reclaimed
-	invariant.Check(a <= b && b <= c && c <= uint32(len(q.sq)), "order",
-		"send queue of QP %d: reclaimed %d, done %d, sent %d, posted %d, %d slots", q.num, q.reclaimed, q.done, q.sent, q.posted, len(q.sq))
-	if q.state == verbs.QPSRTS && q.link != nil {
-		q.checkShares()
+func (r *requester) checkCursors() {
+	a, b, c := r.done-r.reclaimed, r.sent-r.reclaimed, r.posted-r.reclaimed
+	invariant.Check(a <= b && b <= c && c <= uint32(len(r.sq)), "order",
+		"send queue of QP %d: reclaimed %d, done %d, sent %d, posted %d, %d slots", r.q.num, r.reclaimed, r.done, r.sent, r.posted, len(r.sq))
+	if r.q.state == verbs.QPSRTS && r.q.link != nil {
+		r.q.checkShares()
 	}
 }
 
 // checkShares checks the number of pushes that may be taken back: while there are some, the QP is
 // polled for that.
-func (q *queuePair) checkShares() {
+func (r *reader) checkShares() {
 	n := 0
-	for k := range q.rdq.len() {
-		if a := q.rdq.at(k); q.open(a) && q.work(a.index).share {
+	for k := range r.rdq.len() {
+		if a := r.rdq.at(k); r.open(a) && r.q.work(a.index).share {
 			n++
 		}
 	}
-	invariant.Check(n == q.shares, "order", "QP %d counts %d pushes that may be taken back, of %d", q.num, q.shares, n)
+	invariant.Check(n == r.shares, "order", "QP %d counts %d pushes that may be taken back, of %d", r.q.num, r.shares, n)
 }
 
 // checkReset is called when a queue pair is reset, which ends all requests under way.

@@ -17,55 +17,55 @@ var wcOpcodes = [...]verbs.WCOpcode{
 
 // retire completes requests from done on, in posting order. An unsignalled SEND or WRITE is passed
 // over once it was sent: the acknowledgement of a later signalled one covers it.
-func (q *queuePair) retire() {
-	if q.late != nil {
+func (r *requester) retire() {
+	if r.q.late != nil {
 		return // it has failed, and is flushed later
 	}
-	for q.done != q.sent {
-		e := &q.sq[q.done&q.mask]
+	for r.done != r.sent {
+		e := &r.sq[r.done&r.mask]
 		switch {
 		case e.status != 0 && e.flags&entryRefused == 0:
 			st := verbs.WCStatus(e.status)
-			q.toErr(st, q.done, false, st)
+			r.q.toErr(st, r.done, false, st)
 			return
 		case e.flags&entryAnswer != 0:
 			if e.flags&entryGot == 0 {
 				return
 			}
-		case e.flags&entrySignaled != 0 && int32(q.acked-q.done) <= 0:
+		case e.flags&entrySignaled != 0 && int32(r.acked-r.done) <= 0:
 			return
 		}
-		q.done++
+		r.done++
 		if invariant.Enabled {
-			q.checkEnded(q.done-1, e.flags&(entrySignaled|entryRefused) != 0, verbs.WCStatus(e.status))
+			r.checkEnded(r.done-1, e.flags&(entrySignaled|entryRefused) != 0, verbs.WCStatus(e.status))
 		}
 		if e.flags&(entrySignaled|entryRefused) != 0 {
 			e.flags |= entryDone
-			wc := verbs.WC{WRID: e.wrid, Opcode: wcOpcodes[e.op], ByteLen: e.length, QPNum: q.num}
+			wc := verbs.WC{WRID: e.wrid, Opcode: wcOpcodes[e.op], ByteLen: e.length, QPNum: r.q.num}
 			if e.flags&entryRefused != 0 {
 				wc.Status, wc.ByteLen = verbs.WCStatus(e.status), 0
 			}
-			if q.dev == nil {
-				q.scq.push(&wc, frees{qp: q, upto: q.done}, false)
+			if r.q.dev == nil {
+				r.q.scq.push(&wc, frees{qp: r.q, upto: r.done}, false)
 			}
 		}
 	}
-	if q.dev != nil && q.reclaimed != q.done {
-		old := q.reclaimed
-		q.reclaimed = q.done
+	if r.q.dev != nil && r.reclaimed != r.done {
+		old := r.reclaimed
+		r.reclaimed = r.done
 		if invariant.Enabled {
-			q.checkReclaimed(old)
+			r.checkReclaimed(old)
 		}
-		q.feed()
+		r.q.feed()
 	}
 	if invariant.Enabled {
-		q.checkCursors()
+		r.checkCursors()
 	}
 }
 
 // outstanding reports whether request i has neither a completion nor, unsignalled, succeeded.
-func (q *queuePair) outstanding(i uint32) bool {
-	e := &q.sq[i&q.mask]
+func (r *requester) outstanding(i uint32) bool {
+	e := &r.sq[i&r.mask]
 	if e.flags&entryDone != 0 {
 		return false
 	}
@@ -75,97 +75,97 @@ func (q *queuePair) outstanding(i uint32) bool {
 	if e.flags&entryAnswer != 0 {
 		return e.flags&entryGot == 0
 	}
-	return int32(q.acked-i) <= 0
+	return int32(r.acked-i) <= 0
 }
 
 // flushSQ completes all outstanding requests: the first of those from index first on with status,
 // and the others with WR_FLUSH_ERR. Requests before first may be outstanding behind an RDMA READ
 // that has not ended when a later request fails. Errors complete unsignalled requests too (TMO
 // 8.2).
-func (q *queuePair) flushSQ(status verbs.WCStatus, first uint32) {
-	if int32(first-q.reclaimed) < 0 {
-		first = q.reclaimed
+func (r *requester) flushSQ(status verbs.WCStatus, first uint32) {
+	if int32(first-r.reclaimed) < 0 {
+		first = r.reclaimed
 	}
 	from := first
-	if int32(q.done-first) < 0 {
-		from = q.done
+	if int32(r.done-first) < 0 {
+		from = r.done
 	}
-	for i := from; i != q.posted; i++ {
-		if !q.outstanding(i) {
+	for i := from; i != r.posted; i++ {
+		if !r.outstanding(i) {
 			continue
 		}
 		st := verbs.WCWRFlushErr
 		if int32(i-first) >= 0 {
 			st, status = status, st
 		}
-		e := &q.sq[i&q.mask]
+		e := &r.sq[i&r.mask]
 		e.flags |= entryDone
 		if invariant.Enabled {
-			q.checkEnded(i, true, st)
+			r.checkEnded(i, true, st)
 		}
-		wc := verbs.WC{WRID: e.wrid, Status: st, Opcode: wcOpcodes[e.op], QPNum: q.num}
-		if q.dev == nil {
-			q.scq.push(&wc, frees{qp: q, upto: i + 1}, false)
+		wc := verbs.WC{WRID: e.wrid, Status: st, Opcode: wcOpcodes[e.op], QPNum: r.q.num}
+		if r.q.dev == nil {
+			r.q.scq.push(&wc, frees{qp: r.q, upto: i + 1}, false)
 		} else {
-			q.deviceFailed(st)
+			r.q.deviceFailed(st)
 		}
 	}
-	q.dropInline()
-	q.sent, q.done = q.posted, q.posted
+	r.dropInline()
+	r.sent, r.done = r.posted, r.posted
 	if invariant.Enabled {
-		q.checkCursors()
+		r.checkCursors()
 	}
 }
 
 // dropInline returns the buffers of inline data that was not sent to the pool.
-func (q *queuePair) dropInline() {
-	if q.more == nil {
+func (r *requester) dropInline() {
+	if r.more == nil {
 		return
 	}
-	for i := q.sent; i != q.posted; i++ {
-		if w := q.work(i); w.buf != nil {
-			q.d.pool.put(w.buf)
+	for i := r.sent; i != r.posted; i++ {
+		if w := r.work(i); w.buf != nil {
+			r.q.d.pool.put(w.buf)
 			w.buf = nil
 		}
 	}
 }
 
 // ackTo records that the peer has executed all requests before index i.
-func (q *queuePair) ackTo(i uint32) {
-	if int32(i-q.acked) > 0 {
-		q.acked = i
+func (r *requester) ackTo(i uint32) {
+	if int32(i-r.acked) > 0 {
+		r.acked = i
 	}
 }
 
 // recvAck receives a cumulative acknowledgement.
-func (q *queuePair) recvAck(l wire.Link, h *wire.Header) {
-	i := h.PSN - q.psn
-	if i-q.reclaimed >= q.sent-q.reclaimed {
-		if q.state == verbs.QPSRTS && int32(i-q.reclaimed) >= 0 {
-			q.d.violation(l, "acknowledges request %d of QP %d, %d were sent", h.PSN, q.num, q.sent)
+func (r *requester) recvAck(l wire.Link, h *wire.Header) {
+	i := h.PSN - r.psn
+	if i-r.reclaimed >= r.sent-r.reclaimed {
+		if r.q.state == verbs.QPSRTS && int32(i-r.reclaimed) >= 0 {
+			r.q.d.violation(l, "acknowledges request %d of QP %d, %d were sent", h.PSN, r.q.num, r.sent)
 		}
 		return // sent before a flush or a reset
 	}
-	if int32(i+1-q.acked) > 0 {
-		q.acked = i + 1
-		q.retire()
+	if int32(i+1-r.acked) > 0 {
+		r.acked = i + 1
+		r.retire()
 	}
 }
 
 // recvNak receives the refusal of a request.
-func (q *queuePair) recvNak(l wire.Link, h *wire.Header) {
-	if q.state != verbs.QPSRTS {
+func (r *requester) recvNak(l wire.Link, h *wire.Header) {
+	if r.q.state != verbs.QPSRTS {
 		return
 	}
-	i, status := h.PSN-q.psn, verbs.WCStatus(h.Status)
-	if status == verbs.WCSuccess || status > verbs.WCTMRndvIncomplete || i-q.reclaimed > q.sent-q.reclaimed || i == q.posted {
-		q.d.violation(l, "refuses request %d of QP %d with status %d: no such request", h.PSN, q.num, h.Status)
+	i, status := h.PSN-r.psn, verbs.WCStatus(h.Status)
+	if status == verbs.WCSuccess || status > verbs.WCTMRndvIncomplete || i-r.reclaimed > r.sent-r.reclaimed || i == r.posted {
+		r.q.d.violation(l, "refuses request %d of QP %d with status %d: no such request", h.PSN, r.q.num, h.Status)
 		return
 	}
-	q.ackTo(i)
-	q.retire()
-	if q.connected() {
-		q.toErr(status, i, true, 0)
+	r.ackTo(i)
+	r.retire()
+	if r.q.connected() {
+		r.q.toErr(status, i, true, 0)
 	}
 }
 

@@ -52,11 +52,11 @@ type Device struct {
 	qps       []*queuePair // by index of the QP number (qpIndexBits); 0 is never used
 	work      []*queuePair // QPs with packets to transmit; each at most once (queuePair.inWork)
 	pushed    uint64       // pushes that have succeeded
-	askers    []*queuePair // those that have asked for pushes which have not ended
+	askers    []*reader    // those that have asked for pushes which have not ended
 	late      []*lateFlush // of queue pairs that have failed
 	quietEnd  int64        // when quietTime is over; 0: nobody has waited
 	lateTimer *time.Timer  // see wakeLate
-	readers   []*queuePair // QPs that copy from peers' memory; each at most once (queuePair.reading)
+	readers   []*reader    // those that copy from peers' memory; each at most once (reader.reading)
 	slow      []*tagFaults // those that delay something; each at most once (tagFaults.slow)
 
 	took     bool        // the last pass received packets: their payloads are lent until the next pass
@@ -89,7 +89,7 @@ type Device struct {
 	self      wire.Address       // constant after Open
 	encoded   []byte             // self, encoded
 	attr      verbs.DeviceAttr
-	batch     [wire.MaxPieces]wire.Piece // of one system call, see copyMany; empty between
+	batch     [wire.MaxPieces]wire.Piece // of one system call, see reader.copyMany; empty between
 	operands  [16]byte                   // payload of an atomic or push request, or of an atomic's response
 	pool      bufPool
 	first     [4096]byte // first packet of a message, gathered from its SGEs; as long as the largest MTU
@@ -387,7 +387,7 @@ func (d *Device) copyChunk() {
 
 // copies reports whether the device has more to receive or to copy now.
 func (d *Device) copies() bool {
-	return d.more || slices.ContainsFunc(d.readers, (*queuePair).copies)
+	return d.more || slices.ContainsFunc(d.readers, (*reader).copies)
 }
 
 // armWires makes arrivals wake the notifier; unless the program is asleep, those that are urgent

@@ -8,9 +8,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// reader is a queue pair with one READ at a time, of which the peer knows when it polls, and memory
+// readRig is a queue pair with one READ at a time, of which the peer knows when it polls, and memory
 // of both.
-type reader struct {
+type readRig struct {
 	*rig
 	q            *queuePair
 	theirs, mine []byte
@@ -18,8 +18,8 @@ type reader struct {
 	local        verbs.MR
 }
 
-func newReader(t *testing.T) *reader {
-	r := &reader{rig: newRig(t, NewFabric()), theirs: make([]byte, 64), mine: make([]byte, 64)}
+func newReadRig(t *testing.T) *readRig {
+	r := &readRig{rig: newRig(t, NewFabric()), theirs: make([]byte, 64), mine: make([]byte, 64)}
 	r.q = r.rig.q[0].(*queuePair)
 	r.q.attr.MaxRdAtomic = 1
 	for i := range r.theirs {
@@ -38,14 +38,14 @@ func newReader(t *testing.T) *reader {
 }
 
 // post posts a request for byte i of both.
-func (r *reader) post(t *testing.T, op verbs.SendOpcode, flags verbs.SendFlags, i int) {
+func (r *readRig) post(t *testing.T, op verbs.SendOpcode, flags verbs.SendFlags, i int) {
 	_, err := r.q.PostSend(&verbs.SendWR{WRID: uint64(i), Opcode: op, Flags: flags, RemoteAddr: r.remote.Addr() + uint64(i),
 		RKey: r.remote.RKey(), SGList: []verbs.SGE{{Data: r.mine[i : i+1], LKey: r.local.LKey()}}})
 	require.NoError(t, err)
 }
 
 // ends polls until n requests have completed, in order from 0 on.
-func (r *reader) ends(t *testing.T, n int) {
+func (r *readRig) ends(t *testing.T, n int) {
 	for next, polls := 0, 0; next < n; polls++ {
 		require.Less(t, polls, 1000)
 		r.poll(t, 1)
@@ -61,7 +61,7 @@ func (r *reader) ends(t *testing.T, n int) {
 // at once. What they are stays as it was when there is more.
 func TestQueueGrows(t *testing.T) {
 	const reads = 2*firstWork - 3
-	r := newReader(t)
+	r := newReadRig(t)
 	for i := range reads {
 		r.post(t, verbs.WRRDMARead, verbs.SendSignaled, i)
 		if i < firstWork {
@@ -79,7 +79,7 @@ func TestQueueGrows(t *testing.T) {
 // TestQueueGrowsBehindRead: requests that have ended take no memory, but a read under way before
 // them keeps its own.
 func TestQueueGrowsBehindRead(t *testing.T) {
-	r := newReader(t)
+	r := newReadRig(t)
 	for range 3 * firstWork / 2 {
 		r.post(t, verbs.WRRDMAWrite, 0, 1)
 	}

@@ -32,7 +32,7 @@ func hostileQP(t *testing.T, d *Device, pd verbs.PD, cq verbs.CQ, mr verbs.MR, b
 	q.attr = verbs.QPAttr{MaxRdAtomic: 4, MaxDestRdAtomic: 4, DestQPN: 9,
 		AccessFlags: verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic}
 	q.responder.start(0)
-	q.requester.start(q)
+	q.requester.start()
 	list := []verbs.SGE{{Data: buf, LKey: mr.LKey()}}
 	for i := range uint64(8) {
 		_, err1 := q.PostRecv(&verbs.RecvWR{WRID: i, SGList: list})

@@ -26,16 +26,16 @@ func (f *lateFlush) writes() bool { return f.link.Writes(f.chunk) }
 
 // endPushes ends all pushes. Pushes for other queue pairs of the link are refused then, and read.
 // It returns nil if the peer does not write any more, so that their receives can end.
-func (q *queuePair) endPushes() *lateFlush {
-	f := &lateFlush{q: q}
-	for k := range q.rdq.len() {
-		if a := q.rdq.at(k); q.open(a) {
-			f.keys = append(f.keys, q.list(a.index)[0].lkey)
-			q.endPush(a.index)
+func (r *reader) endPushes() *lateFlush {
+	f := &lateFlush{q: r.q}
+	for k := range r.rdq.len() {
+		if a := r.rdq.at(k); r.open(a) {
+			f.keys = append(f.keys, r.q.list(a.index)[0].lkey)
+			r.endPush(a.index)
 		}
 	}
-	l, ok := q.link.(wire.PushLink)
-	if !ok || q.rdq.len() == 0 {
+	l, ok := r.q.link.(wire.PushLink)
+	if !ok || r.rdq.len() == 0 {
 		return nil
 	}
 	if f.link, f.chunk = l, l.RevokeAll(); len(f.keys) == 0 || !f.writes() {

@@ -3,6 +3,7 @@ package soft
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
@@ -29,7 +30,6 @@ type queuePair struct {
 	link    wire.Link  // from RTR until it breaks; before it is up it may change, see LinkYielded
 	maxPay  int        // link.MaxPayload
 	inWork  bool       // in Device.work
-	reading bool       // in Device.readers
 	discDue bool       // the peer has to be told that this QP answers no more
 	late    *lateFlush // it has failed, and its requests have not ended; nil: they have
 	gone    bool       // destroyed
@@ -39,8 +39,16 @@ type queuePair struct {
 	discImm    uint32 // discDue: wire.Destroyed, or 0
 
 	requester
+	reader // of requester: its READs
 	responder
 	wire string // name of the wire of link, also after that has broken
+}
+
+// newQueuePair makes one that has its halves, and nothing else.
+func (d *Device) newQueuePair() *queuePair {
+	q := &queuePair{d: d}
+	q.requester.q, q.reader.q, q.responder.q = q, q, q
+	return q
 }
 
 // CreateQP makes a queue pair in state RESET.
@@ -82,7 +90,8 @@ func (p *protDomain) newQP(attr *verbs.QPInitAttr) (*queuePair, error) {
 	case int64(c.MaxInlineData) > int64(p.d.cfg.MaxInline):
 		return nil, fail(op, syscall.EINVAL, "MaxInlineData is above the device's MaxInline")
 	}
-	q := &queuePair{d: p.d, pd: p, scq: scq, rcq: rcq}
+	q := p.d.newQueuePair()
+	q.pd, q.scq, q.rcq = p, scq, rcq
 	c.MaxSendSGE, c.MaxRecvSGE = max(c.MaxSendSGE, 1), max(c.MaxRecvSGE, 1)
 	if attr.SRQ != nil {
 		s, ok := attr.SRQ.(*sharedQueue)
@@ -223,7 +232,7 @@ func (q *queuePair) enter(to verbs.QPState) error {
 		q.responder.start(q.attr.RQPSN)
 	case verbs.QPSRTS:
 		q.state = to
-		q.requester.start(q)
+		q.requester.start()
 		if q.dev != nil {
 			q.feed()
 		}
@@ -249,6 +258,7 @@ func (q *queuePair) reset(op string) error {
 	q.link, q.wire = nil, ""
 	q.scq.forget(q)
 	q.requester.clear()
+	q.reader.clear()
 	q.responder.clear()
 	if q.srq == nil {
 		q.rq.head = q.rq.tail
@@ -273,15 +283,16 @@ func (q *queuePair) disconnect() {
 		return
 	}
 	// There is no room: a lingering one sends it later, so that this QP can be used again.
-	l := &queuePair{d: q.d, num: q.num, link: q.link, gone: true, discDue: true, state: verbs.QPSErr}
-	l.attr.DestQPN, l.discStatus, l.discImm = q.attr.DestQPN, q.discStatus, q.discImm
 	q.discDue = false
-	q.d.linger(l)
+	q.d.linger(q.num, q.link, q.attr.DestQPN, q.discStatus, q.discImm)
 }
 
-// linger has q, which is no queue pair any more, or never was one, tell a peer so when there is
-// room.
-func (d *Device) linger(q *queuePair) {
+// linger tells a peer, when there is room, that its queue pair peer, 0: any, has no partner num any
+// more, or never had one: status and imm say why.
+func (d *Device) linger(num uint32, l wire.Link, peer uint32, status uint8, imm uint32) {
+	q := d.newQueuePair()
+	q.num, q.link, q.gone, q.state, q.attr.DestQPN = num, l, true, verbs.QPSErr, peer
+	q.discDue, q.discStatus, q.discImm = true, status, imm
 	d.lingering = append(d.lingering, q)
 	d.queue(q)
 }
@@ -311,6 +322,45 @@ func (q *queuePair) Destroy() error {
 	return err
 }
 
+// pump transmits acknowledgements, requests, responses and the disconnect as far as there is room.
+// It returns true if some are left.
+func (q *queuePair) pump() bool {
+	if q.link == nil {
+		return false
+	}
+	if !q.sendAck() {
+		return true
+	}
+	left := false
+	for q.fast && q.sent != q.posted {
+		if !q.transmit() {
+			left = q.fast
+			break
+		}
+	}
+	if q.resp.len() > 0 && !q.respond() {
+		return true
+	}
+	if q.discDue && q.sendDisconnect() {
+		q.discDue = false
+		if q.gone {
+			q.d.lingering = slices.DeleteFunc(q.d.lingering, func(g *queuePair) bool { return g == q })
+		}
+	}
+	return left || q.discDue
+}
+
+// sendDisconnect tells the peer that this QP answers no more. It returns false if there is no room.
+func (q *queuePair) sendDisconnect() bool {
+	q.d.scratch = wire.Header{Op: wire.OpDisconnected, Flags: wire.FlagFirst | wire.FlagLast, Status: q.discStatus, QPN: q.attr.DestQPN,
+		Imm: q.discImm, Addr: uint64(q.num)}
+	if !q.link.Send(&q.d.scratch, nil, nil) {
+		return false
+	}
+	q.d.dirty = true
+	return true
+}
+
 // toErr moves the QP to ERR. The first outstanding request from index first on completes with
 // status, all others with WR_FLUSH_ERR; receives of an SRQ stay posted (TMO 8.3). Unless the peer
 // knows of it, or cannot be told (known), it is told, with status tell.
@@ -327,8 +377,7 @@ func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell 
 		q.d.queue(q)
 	}
 	late := q.endPushes()
-	q.mreads.clear()
-	q.rdq.clear()
+	q.reader.clear()
 	if late == nil {
 		q.flushAll(status, first)
 		return

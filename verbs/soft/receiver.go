@@ -84,7 +84,7 @@ func (d *Device) answerLater(l wire.Link, num, imm uint32) bool {
 	if n >= mostLingering {
 		return false
 	}
-	d.linger(&queuePair{d: d, num: num, link: l, gone: true, discDue: true, discImm: imm, state: verbs.QPSErr})
+	d.linger(num, l, 0, 0, imm)
 	return true
 }
 

@@ -2,7 +2,6 @@ package soft
 
 import (
 	"fmt"
-	"slices"
 	"syscall"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
@@ -16,6 +15,7 @@ import (
 //
 //	reclaimed <= done <= sent <= posted <= reclaimed + len(sq)
 type requester struct {
+	q         *queuePair // whose half it is
 	sq        []sendEntry
 	more      []sendWork  // of requests off the fast path, a power of two, see work; grows with use
 	sges      []sge       // Cap.MaxSendSGE for each element of more
@@ -31,21 +31,6 @@ type requester struct {
 	hdr       wire.Header // of SENDs on the fast path, which change flags, lengths and PSN
 	fast      bool        // state RTS, and no request has failed
 	sigAll    bool        // QPInitAttr.SQSigAll
-
-	mreads  fifo[uint32]  // indexes of reads from the peer's memory under way
-	rdq     fifo[awaited] // reads, pushes and atomics that wait for response packets
-	shares  int           // pushes that may be taken back
-	idle    int           // passes in which this end copied nothing, and the peer was not seen to
-	pushing int           // pushes that the peer was asked for and that have not ended
-}
-
-// awaited is a request that waits for its response packet.
-type awaited struct {
-	index uint32
-	taken uint32 // the grant of a push that was taken back, and may have ended long ago; or 0
-	chunk uint32 // the peer's last of a push that was revoked; 0: none
-
-	revoked bool // the grant of the push
 }
 
 // sendEntry is the part of a send request that is needed until its completion is polled.
@@ -107,56 +92,53 @@ func (r *requester) mayCopy(addr, n uint64) bool {
 }
 
 // start begins at RTS.
-func (r *requester) start(q *queuePair) {
-	r.psn = q.attr.SQPSN - r.posted
+func (r *requester) start() {
+	r.psn = r.q.attr.SQPSN - r.posted
 	r.fast = true
-	r.hdr = wire.Header{Op: wire.OpSend, QPN: q.attr.DestQPN, Status: q.attr.RNRRetry}
+	r.hdr = wire.Header{Op: wire.OpSend, QPN: r.q.attr.DestQPN, Status: r.q.attr.RNRRetry}
 }
 
 // clear forgets everything that was posted.
 func (r *requester) clear() {
 	r.posted, r.sent, r.done, r.reclaimed, r.acked, r.wrote, r.fast = 0, 0, 0, 0, 0, wroteRange{}, false
-	r.mreads.clear()
-	r.rdq.clear()
-	r.shares, r.idle = 0, 0
 }
 
 // reclaim frees the slots of requests before index upto. It ignores an index that is out of range.
-func (q *queuePair) reclaim(upto uint32) {
-	if int32(upto-q.reclaimed) > 0 && int32(q.posted-upto) >= 0 {
-		old := q.reclaimed
-		q.reclaimed = upto
+func (r *requester) reclaim(upto uint32) {
+	if int32(upto-r.reclaimed) > 0 && int32(r.posted-upto) >= 0 {
+		old := r.reclaimed
+		r.reclaimed = upto
 		if invariant.Enabled {
-			q.checkReclaimed(old)
+			r.checkReclaimed(old)
 		}
 	}
 }
 
 // postSlow checks and posts any request, and transmits what it can.
-func (q *queuePair) postSlow(wr *verbs.SendWR) error {
-	total, err := q.checkSend(wr)
+func (r *requester) postSlow(wr *verbs.SendWR) error {
+	total, err := r.checkSend(wr)
 	if err != nil {
 		return err
 	}
 	var list [maxSGE]sge
-	q.enqueue(wr, sgesOf(&list, wr.SGList), total)
-	if q.state == verbs.QPSErr {
-		if q.late == nil {
-			q.flushSQ(verbs.WCWRFlushErr, q.posted-1) // older requests have completed
+	r.enqueue(wr, sgesOf(&list, wr.SGList), total)
+	if r.q.state == verbs.QPSErr {
+		if r.q.late == nil {
+			r.flushSQ(verbs.WCWRFlushErr, r.posted-1) // older requests have completed
 		}
 		return nil
 	}
-	if q.pump() {
-		q.d.queue(q)
+	if r.q.pump() {
+		r.q.d.queue(r.q)
 	}
 	return nil
 }
 
 // checkSend checks what PostSend refuses outright and returns the length.
-func (q *queuePair) checkSend(wr *verbs.SendWR) (uint64, error) {
+func (r *requester) checkSend(wr *verbs.SendWR) (uint64, error) {
 	const op = "post_send"
-	if q.state != verbs.QPSRTS && q.state != verbs.QPSErr || q.gone {
-		return 0, fail(op, syscall.EINVAL, fmt.Sprintf("the queue pair is in %v: sends need RTS", q.state))
+	if r.q.state != verbs.QPSRTS && r.q.state != verbs.QPSErr || r.q.gone {
+		return 0, fail(op, syscall.EINVAL, fmt.Sprintf("the queue pair is in %v: sends need RTS", r.q.state))
 	}
 	if err := verbs.CheckSend(verbs.QPTRC, wr.Opcode, wr.Flags); err != nil {
 		return 0, err
@@ -171,15 +153,15 @@ func (q *queuePair) checkSend(wr *verbs.SendWR) (uint64, error) {
 	}
 	atomic := wr.Opcode == verbs.WRAtomicCmpAndSwp || wr.Opcode == verbs.WRAtomicFetchAndAdd
 	switch {
-	case len(wr.SGList) > int(q.init.Cap.MaxSendSGE):
+	case len(wr.SGList) > int(r.q.init.Cap.MaxSendSGE):
 		return 0, fail(op, syscall.EINVAL, "more scatter/gather entries than MaxSendSGE")
-	case wr.Flags&verbs.SendInline != 0 && total > uint64(q.init.Cap.MaxInlineData):
-		return 0, fail(op, syscall.EINVAL, fmt.Sprintf("%d bytes inline, MaxInlineData is %d", total, q.init.Cap.MaxInlineData))
+	case wr.Flags&verbs.SendInline != 0 && total > uint64(r.q.init.Cap.MaxInlineData):
+		return 0, fail(op, syscall.EINVAL, fmt.Sprintf("%d bytes inline, MaxInlineData is %d", total, r.q.init.Cap.MaxInlineData))
 	case total > maxMsgSize:
 		return 0, fail(op, syscall.EINVAL, "message above the device's MaxMsgSize")
 	case atomic && total != 8:
 		return 0, fail(op, syscall.EINVAL, "an atomic needs 8 bytes to put the old value into")
-	case q.posted-q.reclaimed >= q.depth:
+	case r.posted-r.reclaimed >= r.depth:
 		return 0, fail(op, syscall.ENOMEM, "the send queue is full: slots come back when a later signalled completion is polled")
 	}
 	return total, nil
@@ -187,11 +169,11 @@ func (q *queuePair) checkSend(wr *verbs.SendWR) (uint64, error) {
 
 // enqueue puts a request into the ring, with a copy of inline data. list are its entries, and total
 // their length.
-func (q *queuePair) enqueue(wr *verbs.SendWR, list []sge, total uint64) {
-	q.extend()
-	e, w := &q.sq[q.posted&q.mask], q.work(q.posted)
+func (r *requester) enqueue(wr *verbs.SendWR, list []sge, total uint64) {
+	r.extend()
+	e, w := &r.sq[r.posted&r.mask], r.work(r.posted)
 	*e = sendEntry{wrid: wr.WRID, op: uint8(wr.Opcode), length: uint32(total)}
-	if wr.Flags&verbs.SendSignaled != 0 || q.sigAll {
+	if wr.Flags&verbs.SendSignaled != 0 || r.sigAll {
 		e.flags = entrySignaled
 	}
 	*w = sendWork{flags: wr.Flags, imm: wr.Imm, rkey: wr.RKey, addr: wr.RemoteAddr, comp: wr.CompareAdd, swap: wr.Swap}
@@ -203,15 +185,15 @@ func (q *queuePair) enqueue(wr *verbs.SendWR, list []sge, total uint64) {
 	}
 	if invariant.Enabled {
 		if need != 0 {
-			q.checkPosted(list)
+			r.checkPosted(list)
 		} else {
-			q.checkPosted(nil)
+			r.checkPosted(nil)
 		}
 	}
-	sges := q.room(q.posted)
-	q.posted++
+	sges := r.room(r.posted)
+	r.posted++
 	if wr.Flags&verbs.SendInline != 0 {
-		w.buf = q.d.pool.get(int(total))
+		w.buf = r.q.d.pool.get(int(total))
 		b := w.buf[:0]
 		for k := range wr.SGList {
 			b = append(b, wr.SGList[k].Data...)
@@ -220,7 +202,7 @@ func (q *queuePair) enqueue(wr *verbs.SendWR, list []sge, total uint64) {
 	}
 	w.nsge = int32(copy(sges, list))
 	for k := range list {
-		if _, ok := q.d.regions.Resolve(&q.pd.Domain, list[k].lkey, list[k].addr, list[k].length, need); !ok {
+		if _, ok := r.q.d.regions.Resolve(&r.q.pd.Domain, list[k].lkey, list[k].addr, list[k].length, need); !ok {
 			e.status = uint8(verbs.WCLocProtErr)
 		}
 	}
@@ -232,119 +214,83 @@ const firstWork = 8
 
 // extend makes room in more and sges for the request that is posted next. Elements move: who posts
 // keeps no pointer to one. Only requests that are to be sent, or answered, have one.
-func (q *queuePair) extend() {
-	first := q.sent
-	if q.mreads.len()+q.rdq.len() > 0 {
-		first = q.done
+func (r *requester) extend() {
+	first := r.sent
+	if r.q.underWay() > 0 {
+		first = r.done
 	}
-	more, sges := q.more, q.sges
-	if q.posted-first < uint32(len(more)) {
+	more, sges := r.more, r.sges
+	if r.posted-first < uint32(len(more)) {
 		return
 	}
-	n := max(ringSize(int(q.posted-first)+1), min(firstWork, len(q.sq)))
-	q.more, q.sges = make([]sendWork, n), make([]sge, n*int(q.init.Cap.MaxSendSGE))
-	for i := first; i != q.posted; i++ {
+	n := max(ringSize(int(r.posted-first)+1), min(firstWork, len(r.sq)))
+	r.more, r.sges = make([]sendWork, n), make([]sge, n*int(r.q.init.Cap.MaxSendSGE))
+	for i := first; i != r.posted; i++ {
 		k := i & uint32(len(more)-1)
-		*q.work(i) = more[k]
-		copy(q.room(i), sges[k*q.init.Cap.MaxSendSGE:])
+		*r.work(i) = more[k]
+		copy(r.room(i), sges[k*r.q.init.Cap.MaxSendSGE:])
 	}
 }
 
+// entry is request i's slot in sq.
+func (r *requester) entry(i uint32) *sendEntry { return &r.sq[i&r.mask] }
+
 // work is request i's element of more.
-func (q *queuePair) work(i uint32) *sendWork { return &q.more[i&uint32(len(q.more)-1)] }
+func (r *requester) work(i uint32) *sendWork { return &r.more[i&uint32(len(r.more)-1)] }
 
 // room is where the entries of request i are.
-func (q *queuePair) room(i uint32) []sge {
-	most := q.init.Cap.MaxSendSGE
-	return q.sges[i&uint32(len(q.more)-1)*most:][:most]
+func (r *requester) room(i uint32) []sge {
+	most := r.q.init.Cap.MaxSendSGE
+	return r.sges[i&uint32(len(r.more)-1)*most:][:most]
 }
 
 // list is the entries of request i.
-func (q *queuePair) list(i uint32) []sge { return q.room(i)[:q.work(i).nsge] }
-
-// pump transmits acknowledgements, requests, responses and the disconnect as far as there is room.
-// It returns true if some are left.
-func (q *queuePair) pump() bool {
-	if q.link == nil {
-		return false
-	}
-	if !q.sendAck() {
-		return true
-	}
-	left := false
-	for q.fast && q.sent != q.posted {
-		if !q.transmit() {
-			left = q.fast
-			break
-		}
-	}
-	if q.resp.len() > 0 && !q.respond() {
-		return true
-	}
-	if q.discDue && q.sendDisconnect() {
-		q.discDue = false
-		if q.gone {
-			q.d.lingering = slices.DeleteFunc(q.d.lingering, func(g *queuePair) bool { return g == q })
-		}
-	}
-	return left || q.discDue
-}
-
-// sendDisconnect tells the peer that this QP answers no more. It returns false if there is no room.
-func (q *queuePair) sendDisconnect() bool {
-	q.d.scratch = wire.Header{Op: wire.OpDisconnected, Flags: wire.FlagFirst | wire.FlagLast, Status: q.discStatus, QPN: q.attr.DestQPN,
-		Imm: q.discImm, Addr: uint64(q.num)}
-	if !q.link.Send(&q.d.scratch, nil, nil) {
-		return false
-	}
-	q.d.dirty = true
-	return true
-}
+func (r *requester) list(i uint32) []sge { return r.room(i)[:r.work(i).nsge] }
 
 // transmit gives the request at sent to the link. It returns false when that has to wait, or has
 // failed.
-func (q *queuePair) transmit() bool {
-	e, w := &q.sq[q.sent&q.mask], q.work(q.sent)
+func (r *requester) transmit() bool {
+	e, w := &r.sq[r.sent&r.mask], r.work(r.sent)
 	if e.status != 0 {
-		q.halt()
+		r.halt()
 		return false
 	}
-	if w.flags&verbs.SendFence != 0 && q.mreads.len()+q.rdq.len() > 0 {
+	if w.flags&verbs.SendFence != 0 && r.q.underWay() > 0 {
 		return false
 	}
 	ok := false
 	switch verbs.SendOpcode(e.op) {
 	case verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
-		ok = q.issue(e, w)
+		ok = r.q.issue(e, w)
 	default:
-		ok = q.sendPackets(e, w, q.list(q.sent))
+		ok = r.sendPackets(e, w, r.list(r.sent))
 	}
 	if !ok {
 		return false
 	}
 	if w.buf != nil {
-		q.d.pool.put(w.buf)
+		r.q.d.pool.put(w.buf)
 		w.buf = nil
 	}
-	q.sent++
+	r.sent++
 	if e.flags&entryGot != 0 {
-		q.retire() // a read of no bytes
+		r.retire() // a read of no bytes
 	}
 	return true
 }
 
 // halt stops transmission at a request that has failed. It completes when those before it have.
-func (q *queuePair) halt() {
-	q.fast = false
-	q.sent++
-	q.retire()
+func (r *requester) halt() {
+	r.fast = false
+	r.sent++
+	r.retire()
 }
 
 // sendPackets transmits the packets of a SEND or WRITE from w.off on. It returns true if all are
 // sent.
-func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, list []sge) bool {
-	h := &q.d.scratch
-	*h = wire.Header{Op: wire.OpSend, QPN: q.hdr.QPN, PSN: q.sent + q.psn, Total: uint64(e.length), Status: q.hdr.Status}
+func (r *requester) sendPackets(e *sendEntry, w *sendWork, list []sge) bool {
+	h := &r.q.d.scratch
+	*h = wire.Header{Op: wire.OpSend, QPN: r.hdr.QPN, PSN: r.sent + r.psn, Total: uint64(e.length), Status: r.hdr.Status}
 	last := wire.FlagLast
 	if e.flags&entrySignaled != 0 {
 		last |= wire.FlagAckReq
@@ -364,19 +310,19 @@ func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, list []sge) bool {
 		h.Op, h.RKey = wire.OpWrite, w.rkey
 	}
 	if h.Op == wire.OpWrite {
-		q.changes(w.addr, uint64(e.length))
+		r.changes(w.addr, uint64(e.length))
 	}
 	for {
-		head, body, ok := q.gather(w, list, q.maxPay)
+		head, body, ok := r.gather(w, list, r.q.maxPay)
 		n := uint64(len(head) + len(body))
-		if first := min(len(q.d.first), q.maxPay); ok && n < uint64(first) && w.off == 0 && n < uint64(e.length) {
+		if first := min(len(r.q.d.first), r.q.maxPay); ok && n < uint64(first) && w.off == 0 && n < uint64(e.length) {
 			body = nil
-			head, ok = q.firstBytes(list, first)
+			head, ok = r.firstBytes(list, first)
 			n = uint64(len(head))
 		}
 		if !ok { // deregistered since the request was posted
 			e.status = uint8(verbs.WCLocProtErr)
-			q.halt()
+			r.halt()
 			return false
 		}
 		h.Flags, h.Imm = 0, 0
@@ -391,10 +337,10 @@ func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, list []sge) bool {
 		if h.Op == wire.OpWrite {
 			h.Addr = w.addr + w.off
 		}
-		if !q.link.Send(h, head, body) {
+		if !r.q.link.Send(h, head, body) {
 			return false
 		}
-		q.d.dirty = true
+		r.q.d.dirty = true
 		w.off += n
 		if w.off == uint64(e.length) {
 			return true

@@ -11,9 +11,10 @@ import (
 
 // responder is the receiving half of a queue pair: it executes the peer's requests.
 type responder struct {
-	rx       rxMessage // the message under way
-	expect   uint32    // PSN of the next request; numbers may be left out, see accepts
-	ackPSN   uint32    // ackDue: acknowledges this request and all before it
+	q        *queuePair // whose half it is
+	rx       rxMessage  // the message under way
+	expect   uint32     // PSN of the next request; numbers may be left out, see accepts
+	ackPSN   uint32     // ackDue: acknowledges this request and all before it
 	ackDue   bool
 	refuse   bool           // a request was refused: no later one is executed
 	rnr      bool           // a packet waits for a receive, until rnrUntil
@@ -69,40 +70,40 @@ func (r *responder) start(psn uint32) {
 func (r *responder) clear() {
 	resp := r.resp
 	resp.clear()
-	*r = responder{resp: resp}
+	*r = responder{q: r.q, resp: resp}
 }
 
 // plain reports that accepts has nothing against the packet of a SEND that is the whole message.
-func (q *queuePair) plain(h *wire.Header) bool {
-	return (q.state == verbs.QPSRTS || q.state == verbs.QPSRTR) && !q.refuse && !q.rx.active && h.Total == uint64(h.Length) &&
-		int32(h.PSN-q.expect) >= 0
+func (r *responder) plain(h *wire.Header) bool {
+	return (r.q.state == verbs.QPSRTS || r.q.state == verbs.QPSRTR) && !r.refuse && !r.rx.active && h.Total == uint64(h.Length) &&
+		int32(h.PSN-r.expect) >= 0
 }
 
 // accepts checks a packet of a request. If it returns false the packet is dropped.
-func (q *queuePair) accepts(l wire.Link, h *wire.Header) bool {
-	if !q.connected() || q.refuse {
+func (r *responder) accepts(l wire.Link, h *wire.Header) bool {
+	if !r.q.connected() || r.refuse {
 		return false
 	}
 	if h.Flags&wire.FlagFirst == 0 {
-		if q.rx.active && q.rx.op == h.Op && q.rx.psn == h.PSN && q.rx.total == h.Total {
+		if r.rx.active && r.rx.op == h.Op && r.rx.psn == h.PSN && r.rx.total == h.Total {
 			return true
 		}
-		q.d.violation(l, "a packet for QP %d in the middle of no message", q.num)
+		r.q.d.violation(l, "a packet for QP %d in the middle of no message", r.q.num)
 		return false
 	}
 	switch {
-	case q.rx.active:
-		q.d.violation(l, "a message for QP %d starts inside another", q.num)
+	case r.rx.active:
+		r.q.d.violation(l, "a message for QP %d starts inside another", r.q.num)
 	case h.Total > maxMsgSize:
-		q.d.violation(l, "a message of %d bytes", h.Total)
+		r.q.d.violation(l, "a message of %d bytes", h.Total)
 	case (h.Op == wire.OpSend || h.Op == wire.OpWrite) && (uint64(h.Length) > h.Total || (h.Flags&wire.FlagLast != 0) != (uint64(h.Length) == h.Total)):
-		q.d.violation(l, "the length of a message to QP %d does not fit its packet", q.num)
-	case int32(h.PSN-q.expect) < 0:
+		r.q.d.violation(l, "the length of a message to QP %d does not fit its packet", r.q.num)
+	case int32(h.PSN-r.expect) < 0:
 		// Numbers that are left out are of RDMA READs from memory, without packets: of those there
 		// is no bound. A NIC drops packets with a wrong number until the requester gives up: this
 		// device tells the program too.
-		q.nak(h.PSN, verbs.WCRetryExcErr)
-		q.invalid("number %d of a request, %d was due", h.PSN, q.expect)
+		r.nak(h.PSN, verbs.WCRetryExcErr)
+		r.invalid("number %d of a request, %d was due", h.PSN, r.expect)
 	default:
 		return true
 	}
@@ -112,62 +113,62 @@ func (q *queuePair) accepts(l wire.Link, h *wire.Header) bool {
 // recvSend receives a packet of a SEND. This is the way of a message of one packet, plain or, where
 // the SRQ matches tags, eager or untagged; it completes in place, if it can. Others have ways of
 // their own.
-func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) bool {
-	t, op, flags, counted := q.tm, verbs.WCRecv, verbs.WCFlags(0), false
+func (r *responder) recvSend(l wire.Link, h *wire.Header, payload []byte) bool {
+	t, op, flags, counted := r.q.tm, verbs.WCRecv, verbs.WCFlags(0), false
 	switch {
 	case t != nil:
-		if !t.plain || !whole(h) || !q.plain(h) || len(payload) < verbs.TMHSize {
-			return q.recvTM(l, h, payload)
+		if !t.plain || !whole(h) || !r.plain(h) || len(payload) < verbs.TMHSize {
+			return r.q.recvTM(l, h, payload)
 		}
 		switch verbs.TMHOpcode(payload[0]) {
 		case verbs.TMHEager:
 			if invariant.Enabled {
 				defer t.list.CheckArrival()()
-				defer t.checkUnexpected(q)()
+				defer t.checkUnexpected(r.q)()
 			}
-			if (t.list.Len() != 0 || invariant.Enabled) && t.match(q, h, payload, false) {
+			if (t.list.Len() != 0 || invariant.Enabled) && t.match(r.q, h, payload, false) {
 				return true
 			}
 			op, counted = t.reports, true
 		case verbs.TMHNoTag:
 			op = verbs.WCTMNoTag
 		default:
-			return q.recvTM(l, h, payload)
+			return r.q.recvTM(l, h, payload)
 		}
 	case !whole(h):
-		return q.recvSendPart(l, h, payload)
-	case !q.plain(h) && !q.accepts(l, h):
+		return r.recvSendPart(l, h, payload)
+	case !r.plain(h) && !r.accepts(l, h):
 		return true
 	}
-	rq := q.rq
+	rq := r.q.rq
 	if rq.head == rq.tail {
-		return q.notReady(h)
+		return r.notReady(h)
 	}
 	e := rq.oldest()
 	if e.badSG || uint64(len(payload)) > e.size {
-		q.recvFails(h.PSN)
+		r.recvFails(h.PSN)
 		return true
 	}
 	if counted {
 		flags = t.list.Unexpected()
 	}
-	if wc := q.rcq.inPlace(rq); wc != nil {
+	if wc := r.q.rcq.inPlace(rq); wc != nil {
 		// Field by field, as in shm.decodeShort.
-		wc.WRID, wc.Opcode, wc.Flags, wc.ByteLen, wc.QPNum, wc.Data = e.wrid, op, flags, h.Length, q.num, payload
+		wc.WRID, wc.Opcode, wc.Flags, wc.ByteLen, wc.QPNum, wc.Data = e.wrid, op, flags, h.Length, r.q.num, payload
 		if h.Flags&wire.FlagImm != 0 {
 			withImm(wc, h)
 		}
 		if invariant.Enabled {
 			rq.checkDone(wc.WRID)
 		}
-	} else if !q.recvCopy(h, payload, op, flags) {
+	} else if !r.recvCopy(h, payload, op, flags) {
 		if counted {
-			q.forgetUnexpected(rxUnexpected)
+			r.q.forgetUnexpected(rxUnexpected)
 		}
-		q.recvFails(h.PSN)
+		r.recvFails(h.PSN)
 		return true
 	}
-	q.executed(h)
+	r.executed(h)
 	return true
 }
 
@@ -179,87 +180,87 @@ func whole(h *wire.Header) bool {
 
 // recvCopy copies a message of one packet into the posted buffer, and queues its completion. It
 // returns false if the buffer is gone.
-func (q *queuePair) recvCopy(h *wire.Header, payload []byte, op verbs.WCOpcode, flags verbs.WCFlags) bool {
-	if !q.scatter(q.rq.headSGEs(), 0, payload) {
+func (r *responder) recvCopy(h *wire.Header, payload []byte, op verbs.WCOpcode, flags verbs.WCFlags) bool {
+	if !r.q.scatter(r.q.rq.headSGEs(), 0, payload) {
 		return false
 	}
-	wc := verbs.WC{WRID: q.rq.oldest().wrid, Opcode: op, Flags: flags, ByteLen: h.Length, QPNum: q.num}
-	q.rq.pop()
-	q.complete(&wc, h)
+	wc := verbs.WC{WRID: r.q.rq.oldest().wrid, Opcode: op, Flags: flags, ByteLen: h.Length, QPNum: r.q.num}
+	r.q.rq.pop()
+	r.complete(&wc, h)
 	return true
 }
 
 // complete adds a receive completion.
-func (q *queuePair) complete(wc *verbs.WC, h *wire.Header) {
+func (r *responder) complete(wc *verbs.WC, h *wire.Header) {
 	withImm(wc, h)
-	q.rcq.push(wc, frees{}, h.Flags&wire.FlagSolicited != 0)
+	r.q.rcq.push(wc, frees{}, h.Flags&wire.FlagSolicited != 0)
 }
 
 // executed records that a request was executed, and queues its acknowledgement if it wants one.
-func (q *queuePair) executed(h *wire.Header) {
-	q.expect = h.PSN + 1
-	q.rnr = false
+func (r *responder) executed(h *wire.Header) {
+	r.expect = h.PSN + 1
+	r.rnr = false
 	if h.Flags&wire.FlagAckReq != 0 {
-		q.ackPSN, q.ackDue = h.PSN, true
-		q.d.queue(q)
+		r.ackPSN, r.ackDue = h.PSN, true
+		r.q.d.queue(r.q)
 	}
 }
 
 // recvSendPart receives a packet of a SEND of several packets into the posted buffer.
-func (q *queuePair) recvSendPart(l wire.Link, h *wire.Header, payload []byte) bool {
-	if !q.accepts(l, h) {
+func (r *responder) recvSendPart(l wire.Link, h *wire.Header, payload []byte) bool {
+	if !r.accepts(l, h) {
 		return true
 	}
 	if h.Flags&wire.FlagFirst != 0 {
-		if q.rq.head == q.rq.tail {
-			return q.notReady(h)
+		if r.q.rq.head == r.q.rq.tail {
+			return r.notReady(h)
 		}
-		e := q.rq.oldest()
+		e := r.q.rq.oldest()
 		if e.badSG || h.Total > e.size {
-			q.recvFails(h.PSN)
+			r.recvFails(h.PSN)
 			return true
 		}
-		q.startMessage(h)
-		q.takeRecv()
+		r.startMessage(h)
+		r.takeRecv()
 	}
-	m := &q.rx
-	if !q.fits(l, h) || !q.invalidates(h) {
+	m := &r.rx
+	if !r.fits(l, h) || !r.invalidates(h) {
 		return true
 	}
-	if !q.scatter(m.sges[:m.nsge], m.off, payload) {
-		q.fail(h.PSN, verbs.WCLocProtErr, verbs.WCRemOpErr, m.wrid)
+	if !r.q.scatter(m.sges[:m.nsge], m.off, payload) {
+		r.fail(h.PSN, verbs.WCLocProtErr, verbs.WCRemOpErr, m.wrid)
 		return true
 	}
 	m.off += uint64(len(payload))
 	if h.Flags&wire.FlagLast != 0 {
-		wc := verbs.WC{WRID: m.wrid, Opcode: verbs.WCRecv, ByteLen: uint32(m.total), QPNum: q.num}
-		q.rx.active = false
-		q.complete(&wc, h)
-		q.executed(h)
+		wc := verbs.WC{WRID: m.wrid, Opcode: verbs.WCRecv, ByteLen: uint32(m.total), QPNum: r.q.num}
+		r.rx.active = false
+		r.complete(&wc, h)
+		r.executed(h)
 	}
 	return true
 }
 
 // startMessage begins a message of several packets.
-func (q *queuePair) startMessage(h *wire.Header) {
-	m := &q.rx
+func (r *responder) startMessage(h *wire.Header) {
+	m := &r.rx
 	m.active, m.hasWR, m.op, m.psn, m.off, m.total, m.kind = true, false, h.Op, h.PSN, 0, h.Total, rxPlain
 }
 
 // takeRecv takes the oldest receive for the message under way.
-func (q *queuePair) takeRecv() {
-	m := &q.rx
+func (r *responder) takeRecv() {
+	m := &r.rx
 	m.hasWR = true
-	m.wrid = q.rq.oldest().wrid
-	m.nsge = copy(m.sges[:], q.rq.headSGEs())
-	q.rq.pop()
+	m.wrid = r.q.rq.oldest().wrid
+	m.nsge = copy(m.sges[:], r.q.rq.headSGEs())
+	r.q.rq.pop()
 }
 
 // fits checks the length of a packet of the message under way.
-func (q *queuePair) fits(l wire.Link, h *wire.Header) bool {
-	end := q.rx.off + uint64(h.Length)
-	if end > q.rx.total || (h.Flags&wire.FlagLast != 0) != (end == q.rx.total) {
-		q.d.violation(l, "the packets of a message to QP %d do not make up its length", q.num)
+func (r *responder) fits(l wire.Link, h *wire.Header) bool {
+	end := r.rx.off + uint64(h.Length)
+	if end > r.rx.total || (h.Flags&wire.FlagLast != 0) != (end == r.rx.total) {
+		r.q.d.violation(l, "the packets of a message to QP %d do not make up its length", r.q.num)
 		return false
 	}
 	return true
@@ -268,76 +269,76 @@ func (q *queuePair) fits(l wire.Link, h *wire.Header) bool {
 // notReady is called for a SEND that finds no receive (RNR). It returns false if the wire has to
 // pass the packet again, which delays all packets behind it on the link. If no receive is posted
 // for as long as a requester retries, rnr_retry times min_rnr_timer, it refuses it (TMO 8.1).
-func (q *queuePair) notReady(h *wire.Header) bool {
-	q.d.stalled = true
-	q.d.rnrs++
+func (r *responder) notReady(h *wire.Header) bool {
+	r.q.d.stalled = true
+	r.q.d.rnrs++
 	retry := h.Status & 7
 	if retry == 7 {
 		return false
 	}
-	now := q.d.now()
-	if !q.rnr {
-		q.rnr = true
-		q.rnrUntil = now + int64(retry)*verbs.RNRTimer(q.attr.MinRNRTimer)
+	now := r.q.d.now()
+	if !r.rnr {
+		r.rnr = true
+		r.rnrUntil = now + int64(retry)*verbs.RNRTimer(r.q.attr.MinRNRTimer)
 	}
-	if now < q.rnrUntil {
-		if q.d.wakeAt == 0 || q.rnrUntil < q.d.wakeAt {
-			q.d.wakeAt = q.rnrUntil
+	if now < r.rnrUntil {
+		if r.q.d.wakeAt == 0 || r.rnrUntil < r.q.d.wakeAt {
+			r.q.d.wakeAt = r.rnrUntil
 		}
 		return false
 	}
-	q.rnr = false
-	q.nak(h.PSN, verbs.WCRNRRetryExcErr)
+	r.rnr = false
+	r.nak(h.PSN, verbs.WCRNRRetryExcErr)
 	return true
 }
 
 // nak refuses a request, behind the responses to earlier ones. No later one is executed.
-func (q *queuePair) nak(psn uint32, status verbs.WCStatus) {
-	q.refuse = true
-	q.resp.push(response{op: wire.OpNak, psn: psn, status: uint8(status)})
-	q.d.queue(q)
+func (r *responder) nak(psn uint32, status verbs.WCStatus) {
+	r.refuse = true
+	r.resp.push(response{op: wire.OpNak, psn: psn, status: uint8(status)})
+	r.q.d.queue(r.q)
 }
 
 // reject refuses a request and moves the QP to ERR.
-func (q *queuePair) reject(psn uint32, status verbs.WCStatus) {
-	q.nak(psn, status)
-	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
+func (r *responder) reject(psn uint32, status verbs.WCStatus) {
+	r.nak(psn, status)
+	r.q.toErr(verbs.WCWRFlushErr, r.q.reclaimed, false, 0)
 }
 
 // recvFails fails the oldest receive: an SGE is invalid, or the message is longer than its buffers.
-func (q *queuePair) recvFails(psn uint32) {
-	e := q.rq.oldest()
-	q.rq.pop()
+func (r *responder) recvFails(psn uint32) {
+	e := r.q.rq.oldest()
+	r.q.rq.pop()
 	if e.badSG {
-		q.fail(psn, verbs.WCLocProtErr, verbs.WCRemOpErr, e.wrid)
+		r.fail(psn, verbs.WCLocProtErr, verbs.WCRemOpErr, e.wrid)
 	} else {
-		q.fail(psn, verbs.WCLocLenErr, verbs.WCRemInvReqErr, e.wrid)
+		r.fail(psn, verbs.WCLocLenErr, verbs.WCRemInvReqErr, e.wrid)
 	}
 }
 
 // fail completes a receive with status local, refuses the request with status remote, and moves the
 // QP to ERR (TMO 8.3).
-func (q *queuePair) fail(psn uint32, local, remote verbs.WCStatus, wrid uint64) {
-	q.rx = rxMessage{}
-	wc := verbs.WC{WRID: wrid, Status: local, Opcode: verbs.WCRecv, QPNum: q.num}
-	q.rcq.push(&wc, frees{}, true)
-	q.reject(psn, remote)
+func (r *responder) fail(psn uint32, local, remote verbs.WCStatus, wrid uint64) {
+	r.rx = rxMessage{}
+	wc := verbs.WC{WRID: wrid, Status: local, Opcode: verbs.WCRecv, QPNum: r.q.num}
+	r.q.rcq.push(&wc, frees{}, true)
+	r.reject(psn, remote)
 }
 
 // denied rejects a request for memory that the peer may not access (TMO 8.3).
-func (q *queuePair) denied(psn uint32) {
-	q.reject(psn, verbs.WCRemAccessErr)
-	q.d.event(verbs.AsyncEvent{Type: verbs.EventQPAccessErr, QP: q.num,
+func (r *responder) denied(psn uint32) {
+	r.reject(psn, verbs.WCRemAccessErr)
+	r.q.d.event(verbs.AsyncEvent{Type: verbs.EventQPAccessErr, QP: r.q.num,
 		Err: fail("responder", syscall.EACCES, "a request of the peer named memory, or a right, that it does not have")})
 }
 
 // rejectInvalid rejects a request that no peer makes which keeps to what was agreed.
-func (q *queuePair) rejectInvalid(psn uint32, format string, args ...any) {
-	q.reject(psn, verbs.WCRemInvReqErr)
-	q.invalid(format, args...)
+func (r *responder) rejectInvalid(psn uint32, format string, args ...any) {
+	r.reject(psn, verbs.WCRemInvReqErr)
+	r.invalid(format, args...)
 }
 
 // invalid tells the program of an invalid request of the peer.
-func (q *queuePair) invalid(format string, args ...any) {
-	q.d.event(verbs.AsyncEvent{Type: verbs.EventQPReqErr, QP: q.num, Err: fail("responder", syscall.EINVAL, fmt.Sprintf(format, args...))})
+func (r *responder) invalid(format string, args ...any) {
+	r.q.d.event(verbs.AsyncEvent{Type: verbs.EventQPReqErr, QP: r.q.num, Err: fail("responder", syscall.EINVAL, fmt.Sprintf(format, args...))})
 }

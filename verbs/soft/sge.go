@@ -46,13 +46,13 @@ func (q *queuePair) target(list []sge, off, limit uint64) ([]byte, bool) {
 
 // gather returns at most limit bytes of the data of a SEND or WRITE from w.off on, in up to two
 // pieces; false where they are not registered any more.
-func (q *queuePair) gather(w *sendWork, list []sge, limit int) (head, body []byte, ok bool) {
+func (r *requester) gather(w *sendWork, list []sge, limit int) (head, body []byte, ok bool) {
 	if w.buf != nil {
 		head = w.buf[w.off:]
 		return head[:min(len(head), limit)], nil, true
 	}
-	if head, ok = q.at(list, w.off, uint64(limit), 0); ok && len(head) < limit {
-		body, ok = q.at(list, w.off+uint64(len(head)), uint64(limit-len(head)), 0)
+	if head, ok = r.q.at(list, w.off, uint64(limit), 0); ok && len(head) < limit {
+		body, ok = r.q.at(list, w.off+uint64(len(head)), uint64(limit-len(head)), 0)
 	}
 	return head, body, ok
 }
@@ -60,10 +60,10 @@ func (q *queuePair) gather(w *sendWork, list []sge, limit int) (head, body []byt
 // firstBytes gathers the first bytes, at most most, of a message with short SGEs: the headers of
 // tag matching must be in the first packet, and a message that fits into the MTU is one packet (TMO
 // 4.2).
-func (q *queuePair) firstBytes(list []sge, most int) (first []byte, ok bool) {
-	first = q.d.first[:0]
+func (r *requester) firstBytes(list []sge, most int) (first []byte, ok bool) {
+	first = r.q.d.first[:0]
 	for len(first) < most {
-		b, ok := q.at(list, uint64(len(first)), uint64(most-len(first)), 0)
+		b, ok := r.q.at(list, uint64(len(first)), uint64(most-len(first)), 0)
 		if len(b) == 0 {
 			return first, ok
 		}
