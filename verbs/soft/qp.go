@@ -11,7 +11,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// queuePair is an RC queue pair. Requester and responder are its sending and its receiving half.
+// queuePair is an RC queue pair. Requester, with reader, and responder are its sending and its
+// receiving half: types of their own, with methods of their own, that it embeds. It has itself what
+// concerns both: state, link, regions, tag matching.
 type queuePair struct {
 	d     *Device
 	pd    *protDomain
@@ -39,7 +41,7 @@ type queuePair struct {
 	discImm    uint32 // discDue: wire.Destroyed, or 0
 
 	requester
-	reader // of requester: its READs
+	reader
 	responder
 	wire string // name of the wire of link, also after that has broken
 }

@@ -12,7 +12,7 @@ import (
 // its start to its end. A READ is copied from the peer's memory by this device (mreads), pushed by
 // the peer, or both; else it is answered by packets.
 type reader struct {
-	q       *queuePair
+	q       *queuePair    // whose reader it is
 	mreads  fifo[uint32]  // indexes of READs that this device copies from the peer's memory
 	rdq     fifo[awaited] // reads, pushes and atomics that wait for response packets
 	reading bool          // in Device.readers
@@ -91,7 +91,7 @@ func (r *reader) copyRead(e *sendEntry, w *sendWork) {
 	}
 }
 
-// reads puts the QP on the list of those that copy.
+// reads puts it on the list of those that copy.
 func (r *reader) reads() {
 	if !r.reading {
 		r.reading = true
@@ -120,8 +120,7 @@ func (r *reader) request(op wire.Opcode, w *sendWork, from, total uint64, body [
 	return true
 }
 
-// copyChunk copies the next chunk of the QP's direct reads. It returns true if the QP has more to
-// copy.
+// copyChunk copies the next chunk of the direct reads. It returns true if there is more to copy.
 func (r *reader) copyChunk() bool {
 	if r.q.link == nil {
 		r.mreads.clear()
