@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// readRig is a queue pair with one READ at a time, of which the peer knows when it polls, and memory
-// of both.
+// readRig is a queue pair with one READ at a time, of which the peer knows when it polls, and
+// memory of both.
 type readRig struct {
 	*rig
 	q            *queuePair
