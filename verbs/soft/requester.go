@@ -10,8 +10,8 @@ import (
 )
 
 // requester is the sending half of a queue pair, but for its READs and atomics (reader). Work
-// requests have indexes, from 0 after RESET, modulo 2^32; index & mask is the slot in sq. The fields
-// reclaimed, done, sent and posted are indexes, and
+// requests have indexes, from 0 after RESET, modulo 2^32; index & mask is the slot in sq. The
+// fields reclaimed, done, sent and posted are indexes, and
 //
 //	reclaimed <= done <= sent <= posted <= reclaimed + len(sq)
 type requester struct {
