@@ -30,7 +30,7 @@ const (
 type Handle uint64
 
 // Stamp is a position in posting or arrival order: 1 for the first entry of a queue, then
-// ascending. None is used twice.
+// ascending. None is used twice, but by Posted.Return.
 type Stamp = uint64
 
 // node is an entry's place in arrival order. Index 0 is no entry: as a link
@@ -116,6 +116,21 @@ func (s *slab) add() uint32 {
 	s.live++
 	s.enlist(i, e, s.stamp)
 	s.stamp++
+	return i
+}
+
+// insert takes a free entry for an earlier stamp and puts it into its place in order.
+func (s *slab) insert(stamp uint64) uint32 {
+	i := s.add()
+	s.stamp--
+	e := s.node(i)
+	before := e.prev
+	for s.node(before).stamp > stamp {
+		before = s.node(before).prev
+	}
+	s.node(e.prev).next, s.node(0).prev = 0, e.prev
+	e.stamp, e.prev, e.next = stamp, before, s.node(before).next
+	s.node(e.prev).next, s.node(e.next).prev = i, i
 	return i
 }
 

@@ -20,20 +20,8 @@ func (op *Op) abandon() (ended, busy bool) {
 	if _, _, ok := e.posted.Find(tag); ok {
 		return false, false
 	}
-	if r.active > 0 && !e.tr.Abandon(r.src, op.slot.id()) {
+	if !op.stopReading() {
 		return false, true
-	}
-	if op.linked {
-		e.peers[r.src].readq.remove(op)
-	}
-	if r.active == 0 {
-		op.releaseRead()
-	} else {
-		op.unread()
-		abandoned := e.newOpLocked(noteAbandoned, r.src, tag, 0, nil)
-		abandoned.slot, abandoned.read = op.slot, r
-		abandoned.move(opAbandoned)
-		e.reads.replace(op.slot, abandoned)
 	}
 	op.complete(Status{}, ErrCanceled)
 	p := &e.peers[r.src]
@@ -51,6 +39,28 @@ func (op *Op) abandon() (ended, busy bool) {
 		e.unexp.Requeue(r.src, tag, r.seq, r.unmatched())
 	}
 	return true, false
+}
+
+// stopReading frees the buffer and the slot of a receive that reads; those reads that are under way
+// are abandoned. False: its sender's processor is in the middle of a copy to the buffer.
+func (op *Op) stopReading() bool {
+	e, r := op.e, op.read
+	if r.active > 0 && !e.tr.Abandon(r.src, op.slot.id()) {
+		return false
+	}
+	if op.linked {
+		e.peers[r.src].readq.remove(op)
+	}
+	if r.active == 0 {
+		op.releaseRead()
+		return true
+	}
+	op.unread()
+	abandoned := e.newOpLocked(noteAbandoned, r.src, op.tag, 0, nil)
+	abandoned.slot, abandoned.read = op.slot, r
+	abandoned.move(opAbandoned)
+	e.reads.replace(op.slot, abandoned)
+	return true
 }
 
 // abandoned counts the end of a read whose receive has ended before.

@@ -146,10 +146,9 @@ type peer struct {
 	fins    []uint32
 	ctrls   [][]byte
 
-	out       flow.Sender[Op]
-	requests  int // rendezvous sends that have a slot in Engine.sends
-	in        flow.Receiver
-	withdraws []uint32 // requests that it has withdrawn, and that the device may have matched
+	out      flow.Sender[Op]
+	requests int // rendezvous sends that have a slot in Engine.sends
+	in       flow.Receiver
 }
 
 // New makes an engine on the transport that newTransport makes around the engine's sink.

@@ -103,7 +103,7 @@ func (m *Message) recv(ctx context.Context, mask uint64, buf []byte) (Status, er
 		return m.copyOut(buf)
 	}
 	op := e.newOpLocked(noteRecvCall, m.status.Source, m.status.Tag, mask, buf)
-	op.read = m.read
+	op.kind, op.read = kindMessage, m.read
 	op.startRead()
 	return e.finishLocked(ctx, op)
 }
@@ -120,7 +120,7 @@ func (m *Message) Irecv(buf []byte) Request {
 	} else if m.eager != nil {
 		op.complete(m.copyOut(buf))
 	} else {
-		op.read = m.read
+		op.kind, op.read = kindMessage, m.read
 		op.startRead()
 		e.leaveLocked()
 	}
@@ -167,7 +167,7 @@ func (e *Engine) RecvAlloc(ctx context.Context, src int, tag, mask uint64, limit
 		switch {
 		case err == nil || errors.Is(err, ErrTruncated):
 			return buf, st, err
-		case err == ErrWithdrawn: // as in Recv
+		case err == errWithdrawn: // the next one that matches
 		default:
 			return nil, st, err
 		}

@@ -113,7 +113,7 @@ func (o *offload) place(op *Op) {
 	shadow := op.e.posted
 	for k := range shadow.Since(o.since) {
 		if k != op {
-			k.kept = o.kept.Post(k.tag, k.mask, k)
+			o.keep(k)
 		}
 	}
 	o.since = shadow.NextStamp()
@@ -133,8 +133,16 @@ func (o *offload) place(op *Op) {
 		o.due = true
 	}
 	*why++
-	op.kept = o.kept.Post(op.tag, op.mask, op)
+	o.keep(op)
 	o.waiting.push(op)
+}
+
+// keep appends a receive to those that software keeps, with the stamp that it has in the shadow
+// list.
+func (o *offload) keep(op *Op) {
+	stamp, _ := op.e.posted.Stamp(op.handle)
+	o.kept.SkipTo(stamp)
+	op.kept = o.kept.Post(op.tag, op.mask, op)
 }
 
 // add adds a receive that no earlier one in software overlaps (V6) to the device's list.

@@ -158,9 +158,6 @@ const talkMost = sendHeader + 200<<10
 
 // check requires that a message is the next one of its source.
 func (r *talkReceiver) check(st p2p.Status, buf []byte, err error) error {
-	if intruded(r.d, err) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
@@ -171,12 +168,6 @@ func (r *talkReceiver) check(st p2p.Status, buf []byte, err error) error {
 	r.next[src]++
 	r.left--
 	return nil
-}
-
-// intruded tells whether a device has matched a receive on d with a message of no member: a rank is
-// lost, and the receive has ended without a message.
-func intruded(d *p2p.Comm, err error) bool {
-	return errors.Is(err, p2p.ErrWithdrawn) && len(d.World().Failed()) != 0
 }
 
 // source is any rank, or one of which something is to come.
@@ -250,7 +241,7 @@ func (r *talkReceiver) window(ctx context.Context) error {
 		ts[i] = p2p.Transfer{Rank: p2p.AnySource, Tag: p2p.AnyTag, Buf: make([]byte, talkMost)}
 	}
 	ends := make([]p2p.Completion, n)
-	if err := r.ended(ctx, r.d.IrecvAll(nil, ts), ends); err != nil && !intruded(r.d, err) {
+	if err := r.ended(ctx, r.d.IrecvAll(nil, ts), ends); err != nil {
 		return err
 	}
 	for i, e := range ends {
@@ -287,7 +278,7 @@ func (t *talk) cancelAll(d *p2p.Comm) error {
 		r := d.Irecv(p2p.AnySource, tagNothing, make([]byte, 64))
 		r.Cancel()
 		<-r.Done()
-		if _, _, err := r.Test(); !errors.Is(err, p2p.ErrCanceled) && !intruded(d, err) {
+		if _, _, err := r.Test(); !errors.Is(err, p2p.ErrCanceled) {
 			return fmt.Errorf("a canceled receive: %w", err)
 		}
 	}

@@ -1,0 +1,71 @@
+package progress
+
+import (
+	"slices"
+
+	"github.com/tagmatch/tagmatch/matching"
+)
+
+// A receive does not end because its message is withdrawn, or was an intruder's: it goes back to
+// its place in the order of receives, and takes the next message that matches. Receives that were
+// posted after it may have had later messages by then. So may those that a device has, which
+// matches for itself: behind one of them that overlaps it, the receive is as if posted now (V6).
+
+// loseMessage sends a receive back whose message its sender has withdrawn. It returns false where
+// the reads go on: a device does them, or the sender's processor is in the middle of a copy.
+func (op *Op) loseMessage() bool {
+	e, r := op.e, &op.read
+	switch {
+	case op.state == opReading && op.linked && op.revoked():
+		e.peers[r.src].revoked.remove(op)
+		op.releaseRead()
+	case op.state == opReading && (e.caps.Revoke || r.active == 0) && op.stopReading():
+	default:
+		r.withdraw = true
+		return false
+	}
+	op.goBack()
+	return true
+}
+
+// goBack returns a receive, which has its buffer again, to its place. One that was to end meanwhile
+// does so, and so does that of a Message, which can get no other.
+func (op *Op) goBack() {
+	e := op.e
+	e.m.Returned++
+	op.read.err = nil
+	if op.vec != nil {
+		op.vec.dropMemory(e)
+	}
+	switch {
+	case op.canceled:
+		op.complete(Status{}, ErrCanceled)
+	case op.kind == kindMessage:
+		op.complete(Status{}, errWithdrawn)
+	default:
+		op.receive()
+	}
+}
+
+// overtaken reports whether the device has a receive that overlaps op and was posted later.
+func (o *offload) overtaken(op *Op) bool {
+	posted := op.e.posted
+	place := posted.Place(op.handle)
+	return slices.ContainsFunc(o.slots.entries, func(s slotEntry) bool {
+		k := s.op
+		if k == nil || k.state != opOffloaded || !matching.Overlap(op.tag, op.mask, k.tag, k.mask) {
+			return false
+		}
+		stamp, _ := posted.Stamp(k.handle)
+		return stamp > place
+	})
+}
+
+// returned keeps in software a receive that is back in its place: the device could only have it
+// last.
+func (o *offload) returned(op *Op) {
+	if stamp, _ := op.e.posted.Stamp(op.handle); stamp < o.since {
+		o.kept.SkipTo(o.since)
+		op.kept = o.kept.Return(op.handle, op.tag, op.mask, op)
+	}
+}
