@@ -177,7 +177,7 @@ func BenchmarkOverlapping(b *testing.B) {
 				q.Post(uint64(i), exact, v)
 			}
 			for b.Loop() {
-				sinkBool = q.Overlapping(1<<40, exact, q.NextStamp())
+				sinkBool = q.Overlapping(1<<40, exact, q.NextSeq())
 			}
 		})
 	}

@@ -17,7 +17,7 @@
 //
 // Posted keeps a hash table for each mask in use, keyed by tag&mask; a message
 // costs one probe for each distinct mask, however many receives there are, and
-// stamps decide between the finds. Unexpected keeps a table by whole tag, takes
+// sequence numbers decide between the finds. Unexpected keeps a table by whole tag, takes
 // the head of the arrival list for mask 0, and gives any other mask an index of
 // its own once receives with it have scanned as much as building one costs;
 // at most 16 of them, each dropped when messages keep coming and no receive

@@ -24,7 +24,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 				}
 				for i := range uint64(depth) {
 					q.Match(i)
-					q.MatchBefore(i<<8, q.NextStamp())
+					q.MatchBefore(i<<8, q.NextSeq())
 				}
 				for _, h := range hs {
 					q.Remove(h)

@@ -11,12 +11,12 @@ import (
 // naive is the model of both queues: a list in order, searched from the front.
 type naive struct {
 	list []item
-	next Stamp
+	next Seq
 }
 
 type item struct {
 	tag, mask uint64
-	stamp     Stamp
+	seq       Seq
 	v         int
 	h         Handle
 }
@@ -26,9 +26,9 @@ func (m *naive) add(tag, mask uint64, v int, h Handle) {
 	m.next++
 }
 
-func (m *naive) find(tag, mask uint64, limit Stamp) int {
+func (m *naive) find(tag, mask uint64, limit Seq) int {
 	return slices.IndexFunc(m.list, func(e item) bool {
-		return e.stamp < limit && (tag^e.tag)&mask&e.mask == 0
+		return e.seq < limit && (tag^e.tag)&mask&e.mask == 0
 	})
 }
 
@@ -79,7 +79,7 @@ func (s *postedMachine) take(k int) item {
 func (s *postedMachine) Skip(t *rapid.T) {
 	tag, mask := someTag.Draw(t, "tag"), someMask.Draw(t, "mask")
 	h := s.q.Skip()
-	_, has := s.q.Stamp(h)
+	_, has := s.q.Seq(h)
 	require.False(t, has)
 	s.taken = append(s.taken, item{tag & mask, mask, s.m.next, int(s.m.next), h})
 	s.m.next++
@@ -97,7 +97,7 @@ func (s *postedMachine) Return(t *rapid.T) {
 		s.taken = slices.Delete(s.taken, k, k+1)
 		e.h = s.q.Return(e.h, e.tag, e.mask, e.v)
 		s.seen = append(s.seen, e.h)
-		at := slices.IndexFunc(s.m.list, func(later item) bool { return later.stamp > e.stamp })
+		at := slices.IndexFunc(s.m.list, func(later item) bool { return later.seq > e.seq })
 		if at < 0 {
 			at = len(s.m.list)
 		}
@@ -107,7 +107,7 @@ func (s *postedMachine) Return(t *rapid.T) {
 
 func (s *postedMachine) Post(t *rapid.T) {
 	tag, mask := someTag.Draw(t, "tag"), someMask.Draw(t, "mask")
-	require.Equal(t, s.m.next, s.q.NextStamp())
+	require.Equal(t, s.m.next, s.q.NextSeq())
 	v := int(s.m.next)
 	h := s.q.Post(tag, mask, v)
 	require.NotZero(t, h)
@@ -132,14 +132,14 @@ func (s *postedMachine) Drain(t *rapid.T) {
 		if len(s.m.list) == 0 {
 			return
 		}
-		s.match(t, s.m.list[len(s.m.list)/2].tag, ^Stamp(0))
+		s.match(t, s.m.list[len(s.m.list)/2].tag, ^Seq(0))
 	}
 }
 
-func (s *postedMachine) match(t *rapid.T, tag uint64, limit Stamp) {
+func (s *postedMachine) match(t *rapid.T, tag uint64, limit Seq) {
 	var v int
 	var ok bool
-	if limit == ^Stamp(0) {
+	if limit == ^Seq(0) {
 		v, ok = s.q.Match(tag)
 	} else {
 		v, ok = s.q.MatchBefore(tag, limit)
@@ -151,7 +151,7 @@ func (s *postedMachine) match(t *rapid.T, tag uint64, limit Stamp) {
 	}
 }
 
-func (s *postedMachine) Match(t *rapid.T) { s.match(t, someTag.Draw(t, "tag"), ^Stamp(0)) }
+func (s *postedMachine) Match(t *rapid.T) { s.match(t, someTag.Draw(t, "tag"), ^Seq(0)) }
 
 func (s *postedMachine) MatchBefore(t *rapid.T) {
 	s.match(t, someTag.Draw(t, "tag"), rapid.Uint64Range(0, s.m.next).Draw(t, "limit"))
@@ -160,7 +160,7 @@ func (s *postedMachine) MatchBefore(t *rapid.T) {
 func (s *postedMachine) Find(t *rapid.T) {
 	tag := someTag.Draw(t, "tag")
 	v, h, ok := s.q.Find(tag)
-	k := s.m.find(tag, exact, ^Stamp(0))
+	k := s.m.find(tag, exact, ^Seq(0))
 	require.Equal(t, k >= 0, ok)
 	if ok {
 		require.Equal(t, s.m.list[k].v, v)
@@ -171,14 +171,14 @@ func (s *postedMachine) Find(t *rapid.T) {
 func (s *postedMachine) Remove(t *rapid.T) {
 	h := s.seen.draw(t)
 	k := s.m.byHandle(h)
-	stamp, has := s.q.Stamp(h)
+	seq, has := s.q.Seq(h)
 	v, ok := s.q.Remove(h)
 	require.Equal(t, k >= 0, ok)
 	require.Equal(t, ok, has)
 	if ok {
 		e := s.take(k)
 		require.Equal(t, e.v, v)
-		require.Equal(t, e.stamp, stamp)
+		require.Equal(t, e.seq, seq)
 	}
 }
 
@@ -187,7 +187,7 @@ func (s *postedMachine) Overlapping(t *rapid.T) {
 	before := rapid.Uint64Range(0, s.m.next).Draw(t, "before")
 	got := s.q.Overlapping(tag, mask, before)
 	want := slices.ContainsFunc(s.m.list, func(e item) bool {
-		return e.stamp < before && Overlap(tag, mask, e.tag, e.mask)
+		return e.seq < before && Overlap(tag, mask, e.tag, e.mask)
 	})
 	// A deep queue may give the safe answer.
 	if want || len(s.m.list) <= overlapBudget {
@@ -196,16 +196,16 @@ func (s *postedMachine) Overlapping(t *rapid.T) {
 }
 
 func (s *postedMachine) Since(t *rapid.T) {
-	stamp := rapid.Uint64Range(0, s.m.next+1).Draw(t, "stamp")
+	seq := rapid.Uint64Range(0, s.m.next+1).Draw(t, "seq")
 	most := rapid.IntRange(1, 100).Draw(t, "most")
 	var want []int
 	for _, e := range s.m.list {
-		if e.stamp >= stamp && len(want) < most {
+		if e.seq >= seq && len(want) < most {
 			want = append(want, e.v)
 		}
 	}
 	var got []int
-	for v := range s.q.Since(stamp) {
+	for v := range s.q.Since(seq) {
 		if got = append(got, v); len(got) == most {
 			break
 		}
@@ -279,17 +279,17 @@ func checkSlab(t require.TestingT, s *slab) {
 // checkRing checks what no result shows: removed elements are counted, those that are left come
 // first and last, in order, and are younger than all in the tables, and no entry is used twice.
 func checkRing[T comparable](t require.TestingT, r *ring[T], s *slab) {
-	holes, last := uint64(0), s.node(s.node(0).prev).stamp
+	holes, last := uint64(0), s.node(s.node(0).prev).seq
 	for k := r.head; k != r.tail; k++ {
 		e := r.at(k)
 		if e.gone() {
 			require.Zero(t, e.v)
-			require.LessOrEqual(t, last, e.stamp&^removed)
+			require.LessOrEqual(t, last, e.seq&^removed)
 			holes++
 			continue
 		}
-		require.Less(t, last, e.stamp)
-		last = e.stamp
+		require.Less(t, last, e.seq)
+		last = e.seq
 		require.False(t, s.used(r.entry(k)))
 	}
 	require.Equal(t, r.holes, holes)
@@ -361,7 +361,7 @@ func (s *unexpectedMachine) Wild(t *rapid.T) {
 
 func (s *unexpectedMachine) match(t *rapid.T, tag, mask uint64) {
 	v, ok := s.q.Match(tag, mask)
-	k := s.m.find(tag, mask, ^Stamp(0))
+	k := s.m.find(tag, mask, ^Seq(0))
 	require.Equal(t, k >= 0, ok)
 	if ok {
 		require.Equal(t, s.m.take(k).v, v)
@@ -370,7 +370,7 @@ func (s *unexpectedMachine) match(t *rapid.T, tag, mask uint64) {
 
 func (s *unexpectedMachine) find(t *rapid.T, tag, mask uint64) {
 	v, h, ok := s.q.Find(tag, mask)
-	k := s.m.find(tag, mask, ^Stamp(0))
+	k := s.m.find(tag, mask, ^Seq(0))
 	require.Equal(t, k >= 0, ok)
 	if ok {
 		require.Equal(t, s.m.list[k].v, v)

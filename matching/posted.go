@@ -51,8 +51,8 @@ func NewPosted[T any](seed uint64) *Posted[T] {
 // Len returns the number of entries.
 func (q *Posted[T]) Len() int { return q.total }
 
-// NextStamp returns the stamp that the next Post will get.
-func (q *Posted[T]) NextStamp() Stamp { return q.stamp }
+// NextSeq returns the sequence number that the next Post will get.
+func (q *Posted[T]) NextSeq() Seq { return q.seq }
 
 // Post appends a receive that matches each tag t with (t^tag)&mask == 0.
 func (q *Posted[T]) Post(tag, mask uint64, v T) Handle {
@@ -60,8 +60,8 @@ func (q *Posted[T]) Post(tag, mask uint64, v T) Handle {
 		return q.post(tag, mask, v)
 	}
 	q.total++
-	q.stamp++
-	return q.ring.put(tag, mask, q.stamp-1, v)
+	q.seq++
+	return q.ring.put(tag, mask, q.seq-1, v)
 }
 
 // post is Post where the ring is full.
@@ -78,13 +78,13 @@ func (q *Posted[T]) post(tag, mask uint64, v T) Handle {
 // Skip takes a place in the order for a receive that Return may put there. The handle is of no
 // entry.
 func (q *Posted[T]) Skip() Handle {
-	q.stamp++
-	return makeHandle(0, q.stamp-1)
+	q.seq++
+	return makeHandle(0, q.seq-1)
 }
 
-// SkipTo gives the next receive a stamp, which none has had: for receives that have the stamps of
-// another queue.
-func (q *Posted[T]) SkipTo(stamp Stamp) { q.stamp = stamp }
+// SkipTo gives the next receive a sequence number, which none has had: for receives that have the
+// sequence numbers of another queue.
+func (q *Posted[T]) SkipTo(seq Seq) { q.seq = seq }
 
 // Return puts a receive that has left the queue back into its place in the order; h is its last
 // handle, or that of a Skip. It takes time in proportion to the receives that were posted later.
@@ -98,7 +98,7 @@ func (q *Posted[T]) Return(h Handle, tag, mask uint64, v T) Handle {
 	c := q.classes[l.owner]
 	for j := *c.lookup(q.links, l.key); j != i; { // those of its key that were posted later go behind it
 		next := q.links.at(j).next
-		if q.node(j).stamp > q.node(i).stamp {
+		if q.node(j).seq > q.node(i).seq {
 			c.remove(q.links, j)
 			c.push(q.links, j, l.key, l.owner)
 		}
@@ -110,14 +110,14 @@ func (q *Posted[T]) Return(h Handle, tag, mask uint64, v T) Handle {
 // Match removes and returns the oldest receive that matches the tag.
 func (q *Posted[T]) Match(tag uint64) (v T, ok bool) {
 	if q.total != 0 { // this form is inlined
-		v, ok = q.match(tag, ^Stamp(0))
+		v, ok = q.match(tag, ^Seq(0))
 	}
 	return v, ok
 }
 
-// MatchBefore is Match among the receives with a stamp below limit. A device
+// MatchBefore is Match among the receives with a sequence number below limit. A device
 // whose latest entries are not live yet matches with it.
-func (q *Posted[T]) MatchBefore(tag uint64, limit Stamp) (v T, ok bool) {
+func (q *Posted[T]) MatchBefore(tag uint64, limit Seq) (v T, ok bool) {
 	if q.total != 0 { // this form is inlined
 		v, ok = q.match(tag, limit)
 	}
@@ -126,7 +126,7 @@ func (q *Posted[T]) MatchBefore(tag uint64, limit Stamp) (v T, ok bool) {
 
 // match is MatchBefore on a queue that is not empty. It examines only the oldest match: if that is
 // not below the limit, no match is.
-func (q *Posted[T]) match(tag uint64, limit Stamp) (v T, ok bool) {
+func (q *Posted[T]) match(tag uint64, limit Seq) (v T, ok bool) {
 	if q.n != 0 {
 		c, p := q.search(tag)
 		if i := *p; i != 0 {
@@ -138,7 +138,7 @@ func (q *Posted[T]) match(tag uint64, limit Stamp) (v T, ok bool) {
 	}
 	r := &q.ring
 	e := r.at(r.head)
-	if (tag^e.tag)&e.mask != 0 || e.stamp >= limit {
+	if (tag^e.tag)&e.mask != 0 || e.seq >= limit {
 		return q.matchBehind(tag, limit)
 	}
 	q.total--
@@ -146,9 +146,9 @@ func (q *Posted[T]) match(tag uint64, limit Stamp) (v T, ok bool) {
 }
 
 // matchEntry is match where the tables have one.
-func (q *Posted[T]) matchEntry(c *class, p *uint32, limit Stamp) (v T, ok bool) {
+func (q *Posted[T]) matchEntry(c *class, p *uint32, limit Seq) (v T, ok bool) {
 	i := *p
-	if q.node(i).stamp >= limit {
+	if q.node(i).seq >= limit {
 		return v, false
 	}
 	c.pop(q.links, p)
@@ -156,9 +156,9 @@ func (q *Posted[T]) matchEntry(c *class, p *uint32, limit Stamp) (v T, ok bool) 
 }
 
 // matchBehind is match in the ring, where the oldest receive is none.
-func (q *Posted[T]) matchBehind(tag uint64, limit Stamp) (v T, ok bool) {
+func (q *Posted[T]) matchBehind(tag uint64, limit Seq) (v T, ok bool) {
 	r := &q.ring
-	if k := r.find(tag, exact); k != r.tail && r.at(k).stamp < limit {
+	if k := r.find(tag, exact); k != r.tail && r.at(k).seq < limit {
 		q.total--
 		v, ok = r.take(k), true
 	}
@@ -214,18 +214,19 @@ func (q *Posted[T]) trim() {
 	}
 }
 
-// Place is the stamp of a handle, also of a stale one: the last below NextStamp that it may have.
-func (q *Posted[T]) Place(h Handle) Stamp {
-	return q.stamp - (q.stamp-uint64(h>>indexBits))&genMask
+// Place is the sequence number of a handle, also of a stale one: the last below NextSeq that it may
+// have.
+func (q *Posted[T]) Place(h Handle) Seq {
+	return q.seq - (q.seq-uint64(h>>indexBits))&genMask
 }
 
-// Stamp returns the stamp of a receive; false when the handle is stale.
-func (q *Posted[T]) Stamp(h Handle) (Stamp, bool) {
+// Seq returns the sequence number of a receive; false when the handle is stale.
+func (q *Posted[T]) Seq(h Handle) (Seq, bool) {
 	if k := q.ring.byHandle(h); k != q.ring.tail {
-		return q.ring.at(k).stamp, true
+		return q.ring.at(k).seq, true
 	}
 	i := q.resolve(h)
-	return q.node(i).stamp, i != 0 // node 0 has stamp 0
+	return q.node(i).seq, i != 0 // node 0 has sequence number 0
 }
 
 // All walks the receives in posting order. The body may change the queue in
@@ -241,12 +242,12 @@ func (q *Posted[T]) All() iter.Seq2[Handle, T] {
 	}
 }
 
-// Since walks the receives with at least this stamp in posting order. It looks at no others, and
-// the body must not change the queue.
-func (q *Posted[T]) Since(stamp Stamp) iter.Seq[T] {
+// Since walks the receives with at least this sequence number in posting order. It looks at no
+// others, and the body must not change the queue.
+func (q *Posted[T]) Since(seq Seq) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		i := uint32(0)
-		for p := q.node(0).prev; p != 0 && q.node(p).stamp >= stamp; p = q.node(p).prev {
+		for p := q.node(0).prev; p != 0 && q.node(p).seq >= seq; p = q.node(p).prev {
 			i = p
 		}
 		for ; i != 0; i = q.node(i).next {
@@ -254,7 +255,7 @@ func (q *Posted[T]) Since(stamp Stamp) iter.Seq[T] {
 				return
 			}
 		}
-		q.ring.since(stamp, yield)
+		q.ring.since(seq, yield)
 	}
 }
 
@@ -271,9 +272,9 @@ func (q *posted) search(tag uint64) (*class, *uint32) {
 // searchWild returns the class of the oldest match and the word that holds it, which is 0 if there
 // is none. The exact class was searched before; p is the result.
 func (q *posted) searchWild(tag uint64, p *uint32) (*class, *uint32) {
-	c, oldest := &q.exact, ^Stamp(0)
+	c, oldest := &q.exact, ^Seq(0)
 	if *p != 0 {
-		oldest = q.node(*p).stamp
+		oldest = q.node(*p).seq
 	}
 	for _, w := range q.active {
 		key := tag & w.mask
@@ -284,7 +285,7 @@ func (q *posted) searchWild(tag uint64, p *uint32) (*class, *uint32) {
 		if wp = q.links.probe(wp, key); *wp == 0 {
 			continue
 		}
-		if s := q.node(*wp).stamp; s < oldest {
+		if s := q.node(*wp).seq; s < oldest {
 			c, p, oldest = w, wp, s
 		}
 	}

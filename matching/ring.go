@@ -42,16 +42,17 @@ type ring[T any] struct {
 }
 
 type ringElem[T any] struct {
-	tag   uint64
-	mask  uint64
-	stamp Stamp // with removed
-	v     T
+	tag  uint64
+	mask uint64
+	seq  Seq // with removed
+	v    T
 }
 
-// removed marks the stamp of an element that was removed, and of a position that was passed.
-const removed Stamp = 1 << 63
+// removed marks the sequence number of an element that was removed, and of a position that was
+// passed.
+const removed Seq = 1 << 63
 
-func (e *ringElem[T]) gone() bool { return e.stamp&removed != 0 }
+func (e *ringElem[T]) gone() bool { return e.seq&removed != 0 }
 
 // hint says that no element before a position matches.
 type hint struct{ tag, mask, pos uint64 }
@@ -68,13 +69,13 @@ func (r *ring[T]) len() int { return int(r.tail - r.head - r.holes) }
 func (r *ring[T]) full() bool { return r.tail-r.head >= uint64(len(r.slots)) || r.tail == r.putLimit }
 
 // put appends an element.
-func (r *ring[T]) put(tag, mask uint64, stamp Stamp, v T) Handle {
+func (r *ring[T]) put(tag, mask uint64, seq Seq, v T) Handle {
 	// Field by field: a composite literal would be built on the stack and copied in wider words,
 	// which stalls store forwarding.
 	e := r.at(r.tail)
-	e.tag, e.mask, e.stamp, e.v = tag, mask, stamp, v
+	e.tag, e.mask, e.seq, e.v = tag, mask, seq, v
 	r.tail++
-	return makeHandle(r.entry(r.tail-1), stamp)
+	return makeHandle(r.entry(r.tail-1), seq)
 }
 
 // entry is what is reserved for the element at a position.
@@ -116,10 +117,10 @@ func (r *ring[T]) hint(tag, mask uint64) *hint {
 	return &r.hints[(tag^mask)*0x9e3779b97f4a7c15>>58%hintCount]
 }
 
-// since yields the elements with at least this stamp, oldest first.
-func (r *ring[T]) since(stamp Stamp, yield func(T) bool) {
+// since yields the elements with at least this sequence number, oldest first.
+func (r *ring[T]) since(seq Seq, yield func(T) bool) {
 	k := r.tail
-	for k != r.head && r.at(k-1).stamp&^removed >= stamp {
+	for k != r.head && r.at(k-1).seq&^removed >= seq {
 		k--
 	}
 	for ; k != r.tail; k++ {
@@ -142,7 +143,7 @@ func (r *ring[T]) byHandle(h Handle) uint64 {
 	return k
 }
 
-func (r *ring[T]) handle(k uint64) Handle { return makeHandle(r.entry(k), r.at(k).stamp) }
+func (r *ring[T]) handle(k uint64) Handle { return makeHandle(r.entry(k), r.at(k).seq) }
 
 // take removes the element at a position and returns its value.
 func (r *ring[T]) take(k uint64) (v T) {
@@ -151,7 +152,7 @@ func (r *ring[T]) take(k uint64) (v T) {
 	}
 	r.holes++
 	e := r.at(k)
-	v, e.v, e.stamp = e.v, v, e.stamp|removed
+	v, e.v, e.seq = e.v, v, e.seq|removed
 	return v
 }
 

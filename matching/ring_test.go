@@ -65,9 +65,9 @@ func TestRingOldest(t *testing.T) {
 	}
 	require.Equal(t, 1, q.reservedInUse)
 	require.Len(t, q.ring.slots, shortRing)
-	stamp, ok := q.Stamp(old)
+	seq, ok := q.Seq(old)
 	require.True(t, ok)
-	require.EqualValues(t, 1, stamp)
+	require.EqualValues(t, 1, seq)
 	q.requireMatch(t, exact, -1)
 }
 

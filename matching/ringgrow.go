@@ -12,11 +12,11 @@ type store[T any] struct {
 
 // add takes an entry for an element, and returns its handle.
 func (s *store[T]) add(tag, mask uint64, v T) Handle {
-	stamp := s.slab.stamp
+	seq := s.slab.seq
 	i := s.slab.add()
 	s.enter(i, tag, mask)
 	s.vals.set(i, v)
-	return makeHandle(i, stamp)
+	return makeHandle(i, seq)
 }
 
 // init begins with an empty ring, whose elements will move to s.
@@ -85,7 +85,7 @@ func (r *ring[T]) pass() {
 		if r.empty() {
 			r.head++
 		} else {
-			r.at(r.tail).stamp = r.at(r.tail-1).stamp | removed
+			r.at(r.tail).seq = r.at(r.tail-1).seq | removed
 			r.holes++
 		}
 		r.tail++
@@ -132,7 +132,7 @@ func (r *ring[T]) move(end uint64) {
 	var none T
 	for r.head != r.tail && r.head < end {
 		e, i := r.at(r.head), r.entry(r.head)
-		r.to.slab.useReserved(i, e.stamp)
+		r.to.slab.useReserved(i, e.seq)
 		r.to.enter(i, e.tag, e.mask)
 		r.to.vals.set(i, e.v)
 		e.v = none
@@ -142,7 +142,7 @@ func (r *ring[T]) move(end uint64) {
 	}
 }
 
-// settle moves all elements to the tables, with the handles and stamps that they have.
+// settle moves all elements to the tables, with the handles and sequence numbers that they have.
 func (r *ring[T]) settle() {
 	if !r.empty() {
 		r.leave()

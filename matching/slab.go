@@ -14,8 +14,8 @@ const (
 	keepEmpty = 64
 )
 
-// A Handle is the index in the low bits and the low bits of the stamp above.
-// The stamp is the generation: it needs no memory of its own and survives the
+// A Handle is the index in the low bits and the low bits of the sequence number above.
+// The sequence number is the generation: it needs no memory of its own and survives the
 // release of a chunk. A stale handle could be taken for a live one only after
 // exactly a multiple of 2^36 further entries, in the same slot.
 const (
@@ -29,16 +29,16 @@ const (
 // entry that has left its queue is rejected.
 type Handle uint64
 
-// Stamp is a position in posting or arrival order: 1 for the first entry of a queue, then
+// Seq is a position in posting or arrival order: 1 for the first entry of a queue, then
 // ascending. None is used twice, but by Posted.Return.
-type Stamp = uint64
+type Seq = uint64
 
 // node is an entry's place in arrival order. Index 0 is no entry: as a link
 // it means "none", and node 0 is the root of the circular order list.
 type node struct {
-	stamp uint64 // 0 while the entry is free
-	prev  uint32
-	next  uint32 // of a free entry: the next free one of its chunk
+	seq  uint64 // 0 while the entry is free
+	prev uint32
+	next uint32 // of a free entry: the next free one of its chunk
 }
 
 // shelf is the bookkeeping of one chunk; that of the current chunk is in the
@@ -54,7 +54,7 @@ type slab struct {
 	nodes         []*[chunkSize]node
 	links         links
 	shelves       []shelf
-	stamp         uint64 // of the next entry
+	seq           uint64 // of the next entry
 	n             int    // entries in use
 	reservedInUse int    // entries of positions of the ring, whose elements have moved to the tables
 
@@ -73,7 +73,7 @@ const reservedChunks = (longRing + chunkSize) / chunkSize
 
 // init makes the root. The first entry that is added takes the first chunk that is not reserved.
 func (s *slab) init() {
-	s.stamp = 1
+	s.seq = 1
 	s.nodes = make([]*[chunkSize]node, reservedChunks)
 	s.links = make(links, reservedChunks)
 	s.shelves = make([]shelf, reservedChunks)
@@ -85,7 +85,7 @@ func (s *slab) init() {
 }
 
 // useReserved puts a reserved entry last in order.
-func (s *slab) useReserved(i uint32, stamp uint64) {
+func (s *slab) useReserved(i uint32, seq uint64) {
 	c := i >> chunkBits
 	if s.nodes[c] == nil {
 		s.nodes[c] = new([chunkSize]node)
@@ -94,18 +94,18 @@ func (s *slab) useReserved(i uint32, stamp uint64) {
 		s.links[c] = new([chunkSize]link)
 	}
 	s.reservedInUse++
-	s.enlist(i, s.node(i), stamp)
+	s.enlist(i, s.node(i), seq)
 }
 
 // used reports whether a reserved entry is in use.
 func (s *slab) used(i uint32) bool {
 	c := s.nodes[i>>chunkBits]
-	return c != nil && c[i&chunkMask].stamp != 0
+	return c != nil && c[i&chunkMask].seq != 0
 }
 
 func (s *slab) node(i uint32) *node { return &s.nodes[i>>chunkBits][i&chunkMask] }
 
-// add takes a free entry, stamps it and puts it last in order.
+// add takes a free entry, gives it a sequence number and puts it last in order.
 func (s *slab) add() uint32 {
 	if s.free == 0 {
 		s.nextChunk()
@@ -114,30 +114,30 @@ func (s *slab) add() uint32 {
 	e := s.node(i)
 	s.free = e.next
 	s.live++
-	s.enlist(i, e, s.stamp)
-	s.stamp++
+	s.enlist(i, e, s.seq)
+	s.seq++
 	return i
 }
 
-// insert takes a free entry for an earlier stamp and puts it into its place in order.
-func (s *slab) insert(stamp uint64) uint32 {
+// insert takes a free entry for an earlier sequence number and puts it into its place in order.
+func (s *slab) insert(seq uint64) uint32 {
 	i := s.add()
-	s.stamp--
+	s.seq--
 	e := s.node(i)
 	before := e.prev
-	for s.node(before).stamp > stamp {
+	for s.node(before).seq > seq {
 		before = s.node(before).prev
 	}
 	s.node(e.prev).next, s.node(0).prev = 0, e.prev
-	e.stamp, e.prev, e.next = stamp, before, s.node(before).next
+	e.seq, e.prev, e.next = seq, before, s.node(before).next
 	s.node(e.prev).next, s.node(e.next).prev = i, i
 	return i
 }
 
 // enlist appends an entry to the order list.
-func (s *slab) enlist(i uint32, e *node, stamp uint64) {
+func (s *slab) enlist(i uint32, e *node, seq uint64) {
 	root := &s.nodes[0][0]
-	e.stamp, e.prev, e.next = stamp, root.prev, 0
+	e.seq, e.prev, e.next = seq, root.prev, 0
 	s.node(e.prev).next = i
 	root.prev = i
 	s.n++
@@ -148,7 +148,7 @@ func (s *slab) release(i uint32) {
 	e := s.node(i)
 	s.node(e.prev).next = e.next
 	s.node(e.next).prev = e.prev
-	e.stamp = 0
+	e.seq = 0
 	s.n--
 	switch {
 	case i <= longRing: // reserved: never on a free list
@@ -272,11 +272,11 @@ func (s *slab) drop() (uint32, bool) {
 	return c, true
 }
 
-func makeHandle(i uint32, stamp uint64) Handle {
-	return Handle(stamp<<indexBits | uint64(i))
+func makeHandle(i uint32, seq uint64) Handle {
+	return Handle(seq<<indexBits | uint64(i))
 }
 
-func (s *slab) handle(i uint32) Handle { return makeHandle(i, s.node(i).stamp) }
+func (s *slab) handle(i uint32) Handle { return makeHandle(i, s.node(i).seq) }
 
 // resolve returns the entry of a handle, or 0 when it is stale or foreign.
 func (s *slab) resolve(h Handle) uint32 {
@@ -284,17 +284,17 @@ func (s *slab) resolve(h Handle) uint32 {
 	if int(i>>chunkBits) >= len(s.nodes) || s.nodes[i>>chunkBits] == nil {
 		return 0
 	}
-	stamp := s.node(i).stamp
-	if stamp == 0 || stamp&genMask != uint64(h>>indexBits) {
+	seq := s.node(i).seq
+	if seq == 0 || seq&genMask != uint64(h>>indexBits) {
 		return 0
 	}
 	return i
 }
 
-// after returns the first entry whose stamp is above stamp, the slow way.
-func (s *slab) after(stamp uint64) uint32 {
+// after returns the first entry whose sequence number is above sequence number, the slow way.
+func (s *slab) after(seq uint64) uint32 {
 	i := s.nodes[0][0].next
-	for i != 0 && s.node(i).stamp <= stamp {
+	for i != 0 && s.node(i).seq <= seq {
 		i = s.node(i).next
 	}
 	return i
@@ -304,34 +304,34 @@ func (s *slab) after(stamp uint64) uint32 {
 // or added meanwhile; added entries are not visited.
 func (s *slab) walk() iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
-		end := s.stamp
+		end := s.seq
 		i := s.nodes[0][0].next
-		for i != 0 && s.node(i).stamp < end {
-			stamp, next := s.node(i).stamp, s.node(i).next
-			nextStamp := s.node(next).stamp
+		for i != 0 && s.node(i).seq < end {
+			seq, next := s.node(i).seq, s.node(i).next
+			nextSeq := s.node(next).seq
 			if !yield(i) {
 				return
 			}
-			i = s.resume(i, stamp, next, nextStamp)
+			i = s.resume(i, seq, next, nextSeq)
 		}
 	}
 }
 
 // resume finds the entry to visit after entry i. The loop's body may have
 // removed i, its neighbour or both, and their chunks with them.
-func (s *slab) resume(i uint32, stamp uint64, next uint32, nextStamp uint64) uint32 {
+func (s *slab) resume(i uint32, seq uint64, next uint32, nextSeq uint64) uint32 {
 	switch {
-	case s.is(i, stamp):
+	case s.is(i, seq):
 		return s.node(i).next
-	case next == 0 || s.is(next, nextStamp):
+	case next == 0 || s.is(next, nextSeq):
 		return next
 	default:
-		return s.after(stamp)
+		return s.after(seq)
 	}
 }
 
-// is reports whether entry i still has this stamp.
-func (s *slab) is(i uint32, stamp uint64) bool {
+// is reports whether entry i still has this sequence number.
+func (s *slab) is(i uint32, seq uint64) bool {
 	c := s.nodes[i>>chunkBits]
-	return c != nil && c[i&chunkMask].stamp == stamp
+	return c != nil && c[i&chunkMask].seq == seq
 }

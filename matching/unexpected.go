@@ -37,8 +37,8 @@ func (q *Unexpected[T]) Add(tag uint64, v T) Handle {
 		return q.insert(tag, v)
 	}
 	q.total++
-	q.stamp++
-	return q.ring.put(tag, exact, q.stamp-1, v)
+	q.seq++
+	return q.ring.put(tag, exact, q.seq-1, v)
 }
 
 // insert is Add where the ring is full.

@@ -76,7 +76,7 @@ func (w *World) remedy(device string, err error) string {
 	return ""
 }
 
-// async tells whether the device is to work by itself.
+// async reports whether the device is to work by itself.
 func (w *World) async() bool {
 	if w.cfg.Async == settings.AsyncAuto {
 		return w.cfg.AutoAsync() && w.transport() == settings.TMSRQ

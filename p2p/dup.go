@@ -113,7 +113,8 @@ func (c *Comm) Close() error {
 	return nil
 }
 
-// inStep tells whether this rank has received all messages that collective calls on c have sent it.
+// inStep reports whether this rank has received all messages that collective calls on c have sent
+// it.
 func (c *Comm) inStep() bool {
 	if !c.turn.tryLock() {
 		return false // one is under way
@@ -294,7 +295,7 @@ func (o *offer) words(offers, anything bool) []uint64 {
 	return append(w, 0)
 }
 
-// result decodes the AND of all offers, and tells whether each rank has made one.
+// result decodes the AND of all offers, and reports whether each rank has made one.
 func (o *offer) result(words []uint64) bool {
 	copy(o.free[:], words)
 	copy(o.closing[:], words[len(o.free):])

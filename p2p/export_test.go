@@ -8,7 +8,7 @@ func ContextOf(c *Comm) int { return c.comm.Context }
 // BePatient has collective calls of a rank that fail wait a minute for the answers of others.
 func BePatient(w *World) { w.patient = true }
 
-// IsEnding tells whether a Shutdown is under way.
+// IsEnding reports whether a Shutdown is under way.
 func IsEnding(w *World) bool {
 	if w.ending.tryLock() {
 		w.ending.unlock()

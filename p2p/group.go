@@ -46,7 +46,7 @@ func (g *group) rank(world int) int {
 	return int(g.ranks[world-g.low])
 }
 
-// Contains tells whether a rank in the World is a member; it is for the engine, see
+// Contains reports whether a rank in the World is a member; it is for the engine, see
 // progress.Members.
 func (g *group) Contains(world int) bool { return g.rank(world) != ProcNull }
 

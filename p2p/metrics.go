@@ -49,11 +49,11 @@ type Offload struct {
 	KeptFull    uint64 // the tag list was full
 	KeptOff     uint64 // offloading was suspended, see Rests
 
-	Rests    uint64 // suspensions of offloading because most messages were unexpected in the device
-	Dels     uint64 // receives deleted from the tag list (DEL), to be cancelled for example
-	DelsLost uint64 // of Dels: matched by the device before
-	Drops    uint64 // receives that matched an unexpected message in software (forced DEL)
-	Syncs    uint64 // standalone SYNC operations
+	Rests      uint64 // suspensions of offloading because most messages were unexpected in the device
+	Dels       uint64 // receives deleted from the tag list (DEL), to be cancelled for example
+	DelsLost   uint64 // of Dels: matched by the device before
+	ForcedDels uint64 // receives that matched an unexpected message in software (forced DEL)
+	Syncs      uint64 // standalone SYNC operations
 
 	InDevice int // entries of the tag list
 	Dormant  int // of InDevice: those that the device cannot match yet; an estimate

@@ -69,8 +69,8 @@ func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
 	c.quiet()
 }
 
-// A receive that is recalled only to end keeps nothing from those that are posted after it: of two
-// messages that wait, the next receive gets the older one, which was requeued.
+// A receive that is cancelling only to end keeps nothing from those that are posted after it: of
+// two messages that wait, the next receive gets the older one, which was requeued.
 func TestAbandonedBesideCancel(t *testing.T) {
 	c := manual(t, 2, fakeOpts{revoke: true, tags: 4, software: true})
 	e, dev := c.e[1], c.net.nodes[1].dev
@@ -88,7 +88,7 @@ func TestAbandonedBesideCancel(t *testing.T) {
 	e.Poll()
 	dev.holdOps = true
 	second.Cancel()
-	require.Equal(t, opRecalled, second.op.state)
+	require.Equal(t, opCancelling, second.op.state)
 	dev.holdCQ = false
 	c.step()
 	requireAbandoned(t, first)

@@ -34,7 +34,7 @@ func (l *loopTags) Add(id uint64, tag, mask uint64, buf []byte, _ uint32) error 
 	return nil
 }
 
-func (l *loopTags) Drop(id uint64, _ uint32) error {
+func (l *loopTags) ForceDel(id uint64, _ uint32) error {
 	for i := range l.entries {
 		if l.entries[i].id == id {
 			l.entries = append(l.entries[:i], l.entries[i+1:]...)
@@ -46,7 +46,7 @@ func (l *loopTags) Drop(id uint64, _ uint32) error {
 
 func (l *loopTags) Del(id uint64, handled uint32) error {
 	l.deleted = append(l.deleted, id)
-	return l.Drop(id, handled)
+	return l.ForceDel(id, handled)
 }
 
 func (l *loopTags) Poll() (int, error) {
@@ -112,7 +112,7 @@ func TestNoAllocationOffloaded(t *testing.T) {
 	buf := make([]byte, 8)
 	requireNoAllocation(t, 3000, "", func() error { return deviceReceives(bg, e, buf) })
 	m := e.Metrics().Offload
-	for _, n := range []uint64{m.Matched, m.Drops, m.Promoted, m.Dels, m.KeptFull} {
+	for _, n := range []uint64{m.Matched, m.ForcedDels, m.Promoted, m.Dels, m.KeptFull} {
 		require.Positive(t, n, "%+v", m)
 	}
 }

@@ -19,7 +19,7 @@ func (op *Op) cancel() {
 	case opPosted:
 		op.endPosted(ErrCanceled)
 	case opOffloaded:
-		op.recall(ErrCanceled)
+		op.del(ErrCanceled)
 	case opQueued:
 		op.cancelQueued()
 	case opRequested:

@@ -9,7 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/matching"
 )
 
-// covers tells whether messages of a rank are counted for the device with the tag list.
+// covers reports whether messages of a rank are counted for the device with the tag list.
 func (c *engineCheck) covers(e *Engine, src int) bool {
 	return uint(src) >= uint(len(e.peers)) || !e.peers[src].foreign
 }
@@ -75,7 +75,7 @@ func (c *engineCheck) reporting(o *offload, count uint32) {
 	}
 }
 
-// check checks the lists around the device, against the shadow list.
+// check checks the lists around the device, against the posted-receive queue.
 func (o *offload) check(posted *matching.Posted[*Op]) {
 	o.checkKept(posted)
 	o.checkSlots()
@@ -85,8 +85,8 @@ func (o *offload) check(posted *matching.Posted[*Op]) {
 	invariant.Check(o.counts == (o.foreign == 0), "V8", "between messages, with %d ranks that come another way, each counts: %v", o.foreign, o.counts)
 }
 
-// checkKept: offload.kept has exactly the receives that are in the shadow list and not in the
-// device, in order, up to offload.since; offload.waiting those of them that the device may get.
+// checkKept: offload.kept has exactly the receives that are in the posted-receive queue and not in
+// the device, in order, up to offload.since; offload.waiting those of them that the device may get.
 func (o *offload) checkKept(posted *matching.Posted[*Op]) {
 	n, last := 0, uint64(0)
 	for h, op := range o.keptAll(posted) {
@@ -103,7 +103,7 @@ func (o *offload) checkKept(posted *matching.Posted[*Op]) {
 	}
 	last = 0
 	for op := o.waiting.head; op != nil; op = op.next {
-		_, ok := o.kept.Stamp(op.kept)
+		_, ok := o.kept.Seq(op.kept)
 		invariant.Check(ok && op.linked, "V5", "a receive waits for the device that software does not keep: %s", op.note.where())
 		invariant.Check(op.note.order > last, "V5", "a receive waits for the device behind one that was posted later: %s", op.note.where())
 		last = op.note.order
@@ -147,9 +147,9 @@ func (o *offload) checkSlots() {
 		if op == nil {
 			continue
 		}
-		checkEntry(op, "V12", "the device", opOffloaded, opRecalled, opMatched)
+		checkEntry(op, "V12", "the device", opOffloaded, opCancelling, opMatched)
 		invariant.Check(op.slot == slot{uint32(i), en.gen} && o.inv.device[op.slot.id()] == op.note, "V12", "a receive is in the device under another name: %s", op.note.where())
-		invariant.Check((op.state == opRecalled) == (op.err != nil), "V12", "a receive is recalled from the device for %v: %s", op.err, op.note.where())
+		invariant.Check((op.state == opCancelling) == (op.err != nil), "V12", "a receive is cancelling for %v: %s", op.err, op.note.where())
 		if op.state == opMatched {
 			continue
 		}

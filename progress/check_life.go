@@ -10,7 +10,7 @@ import (
 	"github.com/tagmatch/tagmatch/matching"
 )
 
-// engineCheck is the engine's second account of what it does. Fields without a word are guarded by
+// engineCheck is the shadow state of what the engine does. Fields without a word are guarded by
 // Engine.mu.
 type engineCheck struct {
 	mu    sync.Mutex           // of the two that follow; consumers of requests have no other
@@ -20,7 +20,7 @@ type engineCheck struct {
 	moved   bool               // an operation has changed its state since the last full check
 	polling bool               // in transport.Poll
 	idle    int                // polls since the last full check
-	orders  uint64             // receives that were put into the shadow list
+	orders  uint64             // receives that were put into the posted-receive queue
 	settled uint32             // unexpected messages of the list's device that are done with (V8)
 	due     *foundReceive      // whose forced DEL is not posted (V9)
 	device  map[uint64]*record // receives that the device has
@@ -121,11 +121,11 @@ func (op *Op) checkEnd() {
 		invariant.Check(i >= len(t.entries) || t.entries[i].op != op, "slot", "an operation ends with a slot: %s", r.where())
 	}
 	if r.kind.receives() {
-		_, ok := e.posted.Stamp(op.handle)
-		invariant.Check(!ok, "V5", "a receive ends in the shadow list: %s", r.where())
+		_, ok := e.posted.Seq(op.handle)
+		invariant.Check(!ok, "V5", "a receive ends in the posted-receive queue: %s", r.where())
 	}
 	if r.kind.receives() && e.off.kept != nil {
-		_, ok := e.off.kept.Stamp(op.kept)
+		_, ok := e.off.kept.Seq(op.kept)
 		invariant.Check(!ok, "V5", "a receive ends in the list of those that software keeps: %s", r.where())
 	}
 }

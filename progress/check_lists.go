@@ -36,7 +36,7 @@ func (e *Engine) checkPolledLocked(n int) {
 }
 
 func (e *Engine) checkAllLocked() {
-	e.checkShadowLocked()
+	e.checkPostedLocked()
 	e.checkUnmatchedLocked()
 	e.checkMessagesLocked()
 	e.checkSendsLocked()
@@ -56,20 +56,20 @@ func checkEntry(op *Op, rule, list string, states ...opState) {
 	invariant.Check(slices.Contains(states, op.state), rule, "%s has an operation that is %s: %s", list, opStateNames[op.state], op.note.where())
 }
 
-// checkShadowLocked is V5: the shadow list is exactly the posted and offloaded receives, in the
-// order of posting. The records of live operations are an account of their own.
-func (e *Engine) checkShadowLocked() {
+// checkPostedLocked is V5: the posted-receive queue is exactly the posted and offloaded receives,
+// in the order of posting. The records of live operations are an account of their own.
+func (e *Engine) checkPostedLocked() {
 	last, listed := uint64(0), 0
 	from := make([]int, len(e.from))
 	for h, op := range e.posted.All() {
-		checkEntry(op, "V5", "the shadow list", opPosted, opOffloaded)
-		invariant.Check(op.handle == h, "V5", "a receive is in the shadow list under another handle: %s", op.note.where())
-		invariant.Check(op.note.order > last, "V5", "a receive comes in the shadow list behind one that was posted later: %s", op.note.where())
+		checkEntry(op, "V5", "the posted-receive queue", opPosted, opOffloaded)
+		invariant.Check(op.handle == h, "V5", "a receive is in the posted-receive queue under another handle: %s", op.note.where())
+		invariant.Check(op.note.order > last, "V5", "a receive comes in the posted-receive queue behind one that was posted later: %s", op.note.where())
 		last = op.note.order
 		listed++
 		from[op.fromIndex()]++
 	}
-	invariant.Check(slices.Equal(from, e.from), "V5", "the shadow list has receives by source (any first) %v, counted are %v", from, e.from)
+	invariant.Check(slices.Equal(from, e.from), "V5", "the posted-receive queue has receives by source (any first) %v, counted are %v", from, e.from)
 	c := &e.inv
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +83,7 @@ func (e *Engine) checkShadowLocked() {
 		}
 		invariant.Check(op.note == r, "pool", "an operation was posted with the memory of one that is under way: %s", r.where())
 	}
-	invariant.Check(listed == 0, "V5", "the shadow list has %d receives too many (below 0: too few)", listed)
+	invariant.Check(listed == 0, "V5", "the posted-receive queue has %d receives too many (below 0: too few)", listed)
 }
 
 // checkUnmatchedLocked is V7, and with it V18: no receive waits beside a message that it matches.

@@ -11,14 +11,14 @@ import (
 // What software matches is looked for once more, from the front of the list: that needs no table,
 // hash or index.
 
-// matchDue tells whether a match in a list of this length is checked.
+// matchDue reports whether a match in a list of this length is checked.
 func (c *engineCheck) matchDue(entries int) bool {
 	c.matches++
 	return invariant.Due(entries, c.matches)
 }
 
 // checkReceiveLocked is V2 and V3 of a message with this tag: op is the receive that it gets, out
-// of the shadow list and as it was there, or nil.
+// of the posted-receive queue and as it was there, or nil.
 func (e *Engine) checkReceiveLocked(tag uint64, op *Op) {
 	before := uint64(math.MaxUint64)
 	if op != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// misplace puts the oldest receive of those with this tag to the end of the shadow list, which then
-// finds the next one first.
+// misplace puts the oldest receive of those with this tag to the end of the posted-receive queue,
+// which then finds the next one first.
 func misplace(e *Engine, tag uint64) {
 	op, _, _ := e.posted.Find(tag)
 	reorder(e, op)

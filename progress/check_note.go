@@ -34,7 +34,7 @@ const (
 func (k noteKind) sends() bool    { return k <= noteSendCall }
 func (k noteKind) receives() bool { return k >= noteRecv && k <= noteAllocCall }
 
-// named tells whether the program has a Request.
+// named reports whether the program has a Request.
 func (k noteKind) named() bool { return k == noteSend || k == noteRecv || k == noteNull }
 
 // record is what is known of one operation, from its post until its outcome is taken; requests
@@ -50,7 +50,7 @@ type record struct {
 	seq       uint64          // in the order of all posts
 	posted    invariant.Stack // by whom
 
-	order   uint64   // in the shadow list
+	order   uint64   // in the posted-receive queue
 	bufs    [][]byte // that the program must leave alone; nil once the outcome is reported, or dropped
 	sum     uint64   // of bufs: of a send as it was posted, of a receive as it ended, then they are the message
 	changed bool     // a send's buffer has, when it ended
@@ -201,8 +201,8 @@ func (r *record) outcome(err error) {
 	}
 }
 
-// intact tells whether the buffer is as it was. That of a Region which was closed too early may be
-// unmapped by now.
+// intact reports whether the buffer is as it was. That of a Region which was closed too early may
+// be unmapped by now.
 func (r *record) intact() bool {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -287,7 +287,7 @@ func (c *engineCheck) dropBuffers() {
 	}
 }
 
-// forgotten tells whether the program has a request that it does not wait for.
+// forgotten reports whether the program has a request that it does not wait for.
 func (r *record) forgotten() bool {
 	return r.kind.named() && r.waits.Load() == 0 && !r.dropped && (r.q == nil || r.q.calls.head == nil)
 }

@@ -119,7 +119,7 @@ func TestRulesAreChecked(t *testing.T) {
 			op := opOf(e, 22)
 			e.off.kept.Remove(op.kept)
 			op.kept = 0
-			e.off.since, _ = e.posted.Stamp(op.handle)
+			e.off.since, _ = e.posted.Seq(op.handle)
 		}},
 		"overlapping receive offloaded": {"V6", func(e *Engine) { op := opOf(e, 20); op.tag = 22; op.note.order = 1 << 20; reorder(e, op) }},
 		"receive beside its message":    {"V7", func(e *Engine) { e.unexp.KeepEager(0, 20, nil) }},
@@ -130,18 +130,18 @@ func TestRulesAreChecked(t *testing.T) {
 				m.Seq = 1
 			}
 		}},
-		"lost peer has a request":  {"list", func(e *Engine) { e.peers[0].lost = ErrPeerLost }},
-		"message counted twice":    {"V8", func(e *Engine) { e.off.handled++ }},
-		"message not counted":      {"V8", func(e *Engine) { e.off.handled-- }},
-		"messages do not count":    {"V8", func(e *Engine) { e.off.counts = false }},
-		"forced DEL forgotten":     {"V9", func(e *Engine) { e.inv.due = &foundReceive{slotOf(1), 1} }},
-		"device has another":       {"V12", func(e *Engine) { opOf(e, 20).slot.gen++ }},
-		"recalled without a cause": {"V12", func(e *Engine) { recall(e); recalledOp(e).err = nil }},
-		"cause without a recall":   {"V12", func(e *Engine) { opOf(e, 20).err = ErrCanceled }},
-		"entries miscounted":       {"V14", func(e *Engine) { e.off.entries++ }},
-		"fresh entries miscounted": {"V14", func(e *Engine) { e.off.fresh++ }},
-		"device's slot lost":       {"V14", func(e *Engine) { e.off.slots.used++ }},
-		"buffer not registered":    {"V16", func(e *Engine) { op := e.sends.entries[0].op; op.region = nil }},
+		"lost peer has a request":    {"list", func(e *Engine) { e.peers[0].lost = ErrPeerLost }},
+		"message counted twice":      {"V8", func(e *Engine) { e.off.handled++ }},
+		"message not counted":        {"V8", func(e *Engine) { e.off.handled-- }},
+		"messages do not count":      {"V8", func(e *Engine) { e.off.counts = false }},
+		"forced DEL forgotten":       {"V9", func(e *Engine) { e.inv.due = &foundReceive{slotOf(1), 1} }},
+		"device has another":         {"V12", func(e *Engine) { opOf(e, 20).slot.gen++ }},
+		"cancelling without a cause": {"V12", func(e *Engine) { startDel(e); cancellingOp(e).err = nil }},
+		"cause without a DEL":        {"V12", func(e *Engine) { opOf(e, 20).err = ErrCanceled }},
+		"entries miscounted":         {"V14", func(e *Engine) { e.off.entries++ }},
+		"fresh entries miscounted":   {"V14", func(e *Engine) { e.off.fresh++ }},
+		"device's slot lost":         {"V14", func(e *Engine) { e.off.slots.used++ }},
+		"buffer not registered":      {"V16", func(e *Engine) { op := e.sends.entries[0].op; op.region = nil }},
 		"memory of one under way": {"pool", func(e *Engine) {
 			op := opOf(e, 20)
 			order := op.note.order
@@ -232,11 +232,11 @@ func TestOverlapIsCheckedFarIn(t *testing.T) {
 	broken(t, "V6", func() { e.off.checkOverlap(e.posted) })
 }
 
-// reorder puts a receive to the end of the shadow list.
+// reorder puts a receive to the end of the posted-receive queue.
 func reorder(e *Engine, op *Op) {
 	e.posted.Remove(op.handle)
 	op.handle = e.posted.Post(op.tag, op.mask, op)
-	e.off.since = e.posted.NextStamp()
+	e.off.since = e.posted.NextSeq()
 }
 
 // post posts a receive as Irecv does, without the search.
@@ -252,11 +252,11 @@ func requeue(e *Engine, tag uint64) {
 	e.unexp.Requeue(r.src, tag, r.seq, r.unmatched())
 }
 
-func recall(e *Engine) { opOf(e, 20).recall(ErrCanceled) }
+func startDel(e *Engine) { opOf(e, 20).del(ErrCanceled) }
 
-func recalledOp(e *Engine) *Op {
+func cancellingOp(e *Engine) *Op {
 	for _, en := range e.off.slots.entries {
-		if en.op != nil && en.op.state == opRecalled {
+		if en.op != nil && en.op.state == opCancelling {
 			return en.op
 		}
 	}
@@ -276,7 +276,7 @@ func TestEventsAreChecked(t *testing.T) {
 		"name used again in the device":     {"V13", func(e *Engine) { op := opOf(e, 22); op.slot = opOf(e, 20).slot; op.move(opOffloaded) }},
 		"request without a region":          {"V16", func(e *Engine) { op := queuedTo(e, 0); op.region = nil; op.move(opRequested) }},
 		"match of what comes another way":   {"V17", func(e *Engine) { e.peers[0].foreign = true; opOf(e, 20).move(opMatched) }},
-		"recall of what is not offloaded":   {"state", func(e *Engine) { opOf(e, 22).recall(ErrCanceled) }},
+		"DEL of what is not offloaded":      {"state", func(e *Engine) { opOf(e, 22).del(ErrCanceled) }},
 		"operation left when all is closed": {"completion", func(e *Engine) { e.checkClosedLocked() }},
 		"slot taken when all is closed":     {"slot", func(e *Engine) { e.inv.live = nil; e.checkClosedLocked() }},
 		"operation freed without a record": {"pool", func(e *Engine) {
@@ -307,7 +307,7 @@ func found(e *Engine, op *Op) {
 }
 
 // The rules hold in an engine that nobody has spoilt, also while messages are being requeued and
-// recalled.
+// cancelling.
 func TestRulesHold(t *testing.T) {
 	c, e := busy(t)
 	e.mu.Lock()

@@ -51,7 +51,7 @@ func (e *Engine) flushedLocked() {
 	e.flushers = e.flushers[:0]
 }
 
-// busyLocked tells whether some peer is still to get something.
+// busyLocked reports whether some peer is still to get something.
 func (e *Engine) busyLocked() bool {
 	if e.queued != 0 {
 		return true

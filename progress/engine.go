@@ -201,7 +201,7 @@ func (e *Engine) configure() error {
 	e.from = make([]int, 1+c.Size)
 	pool := credit.NewPool(c.UnexpectedLimit, c.Size, unexpected.EagerCost(c.EagerLimit))
 	e.memory = flow.NewMemory(pool, func(h matching.Handle) bool {
-		_, ok := e.posted.Stamp(h)
+		_, ok := e.posted.Seq(h)
 		return ok
 	})
 	e.unexp = unexpected.New(c.Size, c.UnexpectedLimit, c.seed)

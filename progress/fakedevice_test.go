@@ -40,7 +40,7 @@ type fakeOpKind uint8
 const (
 	fakeAdd fakeOpKind = iota
 	fakeDel
-	fakeDrop
+	fakeForceDel
 	fakeSync
 )
 
@@ -110,8 +110,10 @@ func (d *fakeDevice) remove(kind fakeOpKind, id uint64, handled uint32) error {
 	return nil
 }
 
-func (d *fakeDevice) Del(id uint64, handled uint32) error  { return d.remove(fakeDel, id, handled) }
-func (d *fakeDevice) Drop(id uint64, handled uint32) error { return d.remove(fakeDrop, id, handled) }
+func (d *fakeDevice) Del(id uint64, handled uint32) error { return d.remove(fakeDel, id, handled) }
+func (d *fakeDevice) ForceDel(id uint64, handled uint32) error {
+	return d.remove(fakeForceDel, id, handled)
+}
 
 func (d *fakeDevice) Sync(handled uint32) error {
 	d.n.net.mu.Lock()
@@ -172,7 +174,7 @@ func (d *fakeDevice) executeLocked(op fakeListOp) {
 		d.takeLocked(en)
 		d.cq = append(d.cq, packet{kind: pkDeleted, id: en.id, src: -1, app: boolBit(en.present)})
 		en.present = false
-	case fakeDrop:
+	case fakeForceDel:
 		if en.live || !d.takeLocked(en) {
 			d.fault("V11: a forced DEL of an entry that is not dormant")
 		}
@@ -288,7 +290,7 @@ func (d *fakeDevice) forget(id uint64) {
 	delete(d.byID, id)
 }
 
-// holdsOf tells whether something of rank is still inside the device.
+// holdsOf reports whether something of rank is still inside the device.
 func (d *fakeDevice) holdsOf(rank int) bool {
 	for _, q := range [][]packet{d.cq, d.data} {
 		for i := range q {

@@ -56,15 +56,15 @@ func (o *offload) overtaken(op *Op) bool {
 		if k == nil || k.state != opOffloaded || !matching.Overlap(op.tag, op.mask, k.tag, k.mask) {
 			return false
 		}
-		stamp, _ := posted.Stamp(k.handle)
-		return stamp > place
+		seq, _ := posted.Seq(k.handle)
+		return seq > place
 	})
 }
 
 // returned keeps in software a receive that is back in its place: the device could only have it
 // last.
 func (o *offload) returned(op *Op) {
-	if stamp, _ := op.e.posted.Stamp(op.handle); stamp < o.since {
+	if seq, _ := op.e.posted.Seq(op.handle); seq < o.since {
 		o.kept.SkipTo(o.since)
 		op.kept = o.kept.Return(op.handle, op.tag, op.mask, op)
 	}

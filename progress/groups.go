@@ -91,7 +91,7 @@ func (e *Engine) numberOf(tag uint64) int {
 	return int(tag & e.cfg.ContextMask << 1 >> 1 >> bits.TrailingZeros64(e.cfg.ContextMask))
 }
 
-// outside tells whether a rank is no member of the context that a tag names.
+// outside reports whether a rank is no member of the context that a tag names.
 func (e *Engine) outside(rank int, tag uint64) bool {
 	n := e.numberOf(tag)
 	return int64(tag) < 0 && n < len(e.confined) && e.confined[n] != nil && !e.confined[n].Contains(rank)
@@ -129,10 +129,10 @@ func (e *Engine) confineLocked(context uint64, m Members) {
 	}
 }
 
-// accepts tells whether a message of rank may be for this receive.
+// accepts reports whether a message of rank may be for this receive.
 func (op *Op) accepts(rank int) bool { return op.e.accepts(op.peer, rank) }
 
-// accepts tells whether a message of rank may be for a receive, or a probe, from src.
+// accepts reports whether a message of rank may be for a receive, or a probe, from src.
 func (e *Engine) accepts(src, rank int) bool {
 	if src >= AnySource {
 		return src == rank || src == AnySource

@@ -49,7 +49,7 @@ func TestReceiveInDeviceIsNamed(t *testing.T) {
 	}
 }
 
-// A recalled receive is not named, and may still take what another's WANT would bring. So that is
+// A cancelling receive is not named, and may still take what another's WANT would bring. So that is
 // named once the device has answered, here that it has removed the first one.
 func TestRecalledReceiveIsNotNamed(t *testing.T) {
 	r := newHeldRace(t)
@@ -57,7 +57,7 @@ func TestRecalledReceiveIsNotNamed(t *testing.T) {
 	r.step()
 	r.dev.holdOps = true
 	first.Cancel()
-	require.Equal(t, 1, r.e.off.recalled)
+	require.Equal(t, 1, r.e.off.cancelling)
 	r.flood(0, 1, 9, inCredit)
 	one, two := r.send(5, 8, 1), r.send(5, 8, 2)
 	second, buf := r.recv(5, exact, 64)
@@ -71,14 +71,14 @@ func TestRecalledReceiveIsNotNamed(t *testing.T) {
 	canceled(t, first)
 	r.got(second, buf, 8, 1)
 	open(t, two)
-	require.Zero(t, r.e.off.recalled)
+	require.Zero(t, r.e.off.cancelling)
 	r.balanced()
 	two.Cancel()
 	r.step()
 	r.free()
 }
 
-// Here the recalled receive was named before, and takes what it was named for.
+// Here the cancelling receive was named before, and takes what it was named for.
 func TestRecalledReceiveTakesItsMessage(t *testing.T) {
 	r := newHeldRace(t)
 	r.holdUp(0, 1)
@@ -89,7 +89,7 @@ func TestRecalledReceiveTakesItsMessage(t *testing.T) {
 	first.Cancel()
 	second, buf2 := r.recv(5, exact, 64) // does not take the place of the first
 	r.step()
-	require.Equal(t, 1, r.e.off.recalled)
+	require.Equal(t, 1, r.e.off.cancelling)
 	require.EqualValues(t, 1, r.e.Metrics().WantsSent)
 	r.send(5, 8, 1)
 	r.send(5, 8, 2)
@@ -98,11 +98,11 @@ func TestRecalledReceiveTakesItsMessage(t *testing.T) {
 	r.release()
 	r.got(second, buf2, 8, 2)
 	require.EqualValues(t, 1, r.m().DelsLost)
-	require.Zero(t, r.e.off.recalled)
+	require.Zero(t, r.e.off.cancelling)
 	r.free()
 }
 
-// The same with a HELD that comes while a receive is recalled: nobody is named before the device
+// The same with a HELD that comes while a receive is cancelling: nobody is named before the device
 // has answered, then all that wait are.
 func TestHeldWhileRecalled(t *testing.T) {
 	r := newHeldRace(t)

@@ -132,9 +132,9 @@ func (e *Engine) askLocked(src int, tag, mask uint64) {
 // answer looks at a message of p that arrives: a probe may have asked for it, and may ask again.
 func (p *peer) answer(tag uint64) { p.inspected = p.in.Arrived(tag) || p.foreign }
 
-// recallAnsweredLocked follows what the device says of a recalled receive, which it has removed or
+// delAnsweredLocked follows what the device says of a cancelling receive, which it has removed or
 // matched: WANTs may have waited for that.
-func (e *Engine) recallAnsweredLocked() {
+func (e *Engine) delAnsweredLocked() {
 	if !e.off.answered() {
 		return
 	}

@@ -126,7 +126,7 @@ func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
 		case !which(op):
 		case op.state == opOffloaded:
 			if !e.wait.Stopping() {
-				op.recall(err) // the device may write to the buffer
+				op.del(err) // the device may write to the buffer
 			}
 		default:
 			op.endPosted(err)

@@ -52,9 +52,9 @@ type OffloadMetrics struct {
 	KeptFull    uint64 // because the list was full,
 	KeptOff     uint64 // because offloading did not pay, see Rests
 	Rests       uint64 // times that the device was given up for a while, because messages mostly came before it was ready
-	Dels        uint64 // receives recalled from the device, cancelled ones for example
+	Dels        uint64 // receives that a DEL was posted for, cancelled ones for example
 	DelsLost    uint64 // of them, those that the device had matched before
-	Drops       uint64 // receives taken out because a message that the device did not match found them
+	ForcedDels  uint64 // receives taken out because a message that the device did not match found them
 	Syncs       uint64 // counts of handled messages that were sent for their own sake
 
 	InDevice int // receives that the device has and has not matched
@@ -89,7 +89,7 @@ func (e *Engine) Metrics() Metrics {
 	m.Parks, m.Sleeps = e.wait.Counts()
 	m.Queued, m.RndvSent = e.entered[opQueued], e.entered[opRequested]
 	m.Offload = e.off.metrics(e.entered[opPosted], e.entered[opOffloaded])
-	m.Offload.Matched, m.Offload.Dels = e.entered[opMatched], e.entered[opRecalled]
+	m.Offload.Matched, m.Offload.Dels = e.entered[opMatched], e.entered[opCancelling]
 	m.PostedNow, m.UnexpectedNow = e.posted.Len(), e.unexp.Len()
 	m.UnexpectedBytes, m.UnexpectedPeak = e.unexp.Memory()
 	m.QueuedBytes = e.queued

@@ -9,12 +9,12 @@ import (
 
 // Which receives the device matches: the policy of TMO 6, by the rules V1 to V19 (TMO 7.1).
 //
-// Engine.posted is the shadow list (V5): every posted receive that is not matched, in posting
-// order, whether the device has it or not. Those that the device does not have are in offload.kept
-// as well, where a new receive looks for earlier ones that overlap it; those that were posted since
-// the last one that looked come there when the next one does. An unexpected message
-// searches the shadow list alone. A receive that it finds there and that the device has is dormant
-// in the device, and is removed from it by a forced DEL (TMO 5.3).
+// Engine.posted is the posted-receive queue (V5): every posted receive that is not matched, in
+// posting order, whether the device has it or not. Those that the device does not have are in
+// offload.kept as well, where a new receive looks for earlier ones that overlap it; those that were
+// posted since the last one that looked come there when the next one does. An unexpected message
+// searches the posted-receive queue alone. A receive that it finds there and that the device has is
+// dormant in the device, and is removed from it by a forced DEL (TMO 5.3).
 //
 // models/phase.pml is a model of this protocol, all of whose states are searched, and shows what
 // goes wrong without each of its rules.
@@ -48,7 +48,7 @@ type offload struct {
 	handled uint32         // C of the protocol: unexpected messages that are completely handled
 
 	kept    *matching.Posted[*Op] // posted receives that are not in the device (V6)
-	since   matching.Stamp        // in the shadow list: receives from here on are not in kept yet
+	since   matching.Seq          // in the posted-receive queue: receives from here on are not in kept yet
 	waiting opList                // those of kept that may be offloaded later, in posting order
 	slots   slots                 // receives that the device has, until it has nothing to do with them
 
@@ -59,17 +59,17 @@ type offload struct {
 	found   slot
 	finding bool
 
-	least    int    // bytes of the smallest receive that is offloaded; none is as large where there is no list
-	most     int    // entries that the list may have
-	low      int    // room, in entries, at which a list that was full is used again
-	counts   bool   // a message counts, and that is all: there is a list, foreign is 0, and finding is not set
-	foreign  int    // ranks whose messages come by another device than the list's
-	entries  int    // receives in the list that are not known to be matched
-	recalled int    // receives in state opRecalled
-	fresh    int    // of entries, those that were added with the count in reported
-	reported uint32 // C as last reported to the device (TMO 5.4)
-	full     bool   // the list was full, and its room has not reached low since
-	due      bool   // receives in waiting may have become eligible
+	least      int    // bytes of the smallest receive that is offloaded; none is as large where there is no list
+	most       int    // entries that the list may have
+	low        int    // room, in entries, at which a list that was full is used again
+	counts     bool   // a message counts, and that is all: there is a list, foreign is 0, and finding is not set
+	foreign    int    // ranks whose messages come by another device than the list's
+	entries    int    // receives in the list that are not known to be matched
+	cancelling int    // receives in state opCancelling
+	fresh      int    // of entries, those that were added with the count in reported
+	reported   uint32 // C as last reported to the device (TMO 5.4)
+	full       bool   // the list was full, and its room has not reached low since
+	due        bool   // receives in waiting may have become eligible
 
 	// Watch over thrashing, see end.
 	sample, rest   int // constant: thrashSample, restLeast, or a test's
@@ -110,13 +110,13 @@ func (o *offload) place(op *Op) {
 		o.m.KeptPath++
 		return
 	}
-	shadow := op.e.posted
-	for k := range shadow.Since(o.since) {
+	posted := op.e.posted
+	for k := range posted.Since(o.since) {
 		if k != op {
 			o.keep(k)
 		}
 	}
-	o.since = shadow.NextStamp()
+	o.since = posted.NextSeq()
 	var why *uint64
 	switch {
 	case o.resting > 0:
@@ -124,7 +124,7 @@ func (o *offload) place(op *Op) {
 		if o.resting--; o.resting == 0 {
 			o.due = true
 		}
-	case o.kept.Overlapping(op.tag, op.mask, ^matching.Stamp(0)): // all of them were posted before
+	case o.kept.Overlapping(op.tag, op.mask, ^matching.Seq(0)): // all of them were posted before
 		why = &o.m.KeptOverlap
 	case o.add(op):
 		return
@@ -137,11 +137,11 @@ func (o *offload) place(op *Op) {
 	o.waiting.push(op)
 }
 
-// keep appends a receive to those that software keeps, with the stamp that it has in the shadow
-// list.
+// keep appends a receive to those that software keeps, with the sequence number that it has in
+// the posted-receive queue.
 func (o *offload) keep(op *Op) {
-	stamp, _ := op.e.posted.Stamp(op.handle)
-	o.kept.SkipTo(stamp)
+	seq, _ := op.e.posted.Seq(op.handle)
+	o.kept.SkipTo(seq)
 	op.kept = o.kept.Post(op.tag, op.mask, op)
 }
 
@@ -167,7 +167,7 @@ func (o *offload) add(op *Op) bool {
 	return true
 }
 
-// roomy tells whether the list has room. Once it was full, low entries must be free before it is
+// roomy reports whether the list has room. Once it was full, low entries must be free before it is
 // used again: otherwise each receive that ends would move another one (TMO 6.10).
 func (o *offload) roomy() bool {
 	room := min(o.tags.Free(), o.most-o.slots.used)
@@ -179,7 +179,7 @@ func (o *offload) roomy() bool {
 	return !o.full
 }
 
-// report is called when an operation that carries this count of handled messages was posted to the
+// report is called when an operation that carries this unexpected_cnt was posted to the
 // device.
 func (o *offload) report(count uint32) {
 	o.inv.reporting(o, count)
@@ -199,7 +199,7 @@ func (o *offload) promote() (promoted int) {
 	look := promoteLook
 	for op := o.waiting.head; op != nil && look > 0; {
 		next := op.next
-		if before, _ := o.kept.Stamp(op.kept); o.kept.Overlapping(op.tag, op.mask, before) {
+		if before, _ := o.kept.Seq(op.kept); o.kept.Overlapping(op.tag, op.mask, before) {
 			look--
 		} else if o.add(op) {
 			o.unkeep(op)
@@ -215,8 +215,8 @@ func (o *offload) promote() (promoted int) {
 	return promoted
 }
 
-// unposted is called when software has removed a receive from the shadow list, because a message
-// matches it or because it ends.
+// unposted is called when software has removed a receive from the posted-receive queue, because a
+// message matches it or because it ends.
 func (o *offload) unposted(op *Op) {
 	if op.state == opPosted {
 		o.unkeep(op)
@@ -311,10 +311,10 @@ func (o *offload) sync() {
 	}
 }
 
-// recall posts the DEL of a receive, which has left the shadow list. Where that happens while a
-// message is being handled, the DEL reports the count without this message (V9).
-func (o *offload) recall(op *Op) error {
-	o.recalled++
+// del posts the DEL of a receive, which has left the posted-receive queue. Where that happens while
+// a message is being handled, the DEL reports the count without this message (V9).
+func (o *offload) del(op *Op) error {
+	o.cancelling++
 	err := o.tags.Del(op.slot.id(), o.handled)
 	if err == nil {
 		o.report(o.handled)
@@ -322,15 +322,15 @@ func (o *offload) recall(op *Op) error {
 	return err
 }
 
-// answered is called when the device has removed or matched a recalled receive. It reports whether
-// that was the last one.
+// answered is called when the device has removed or matched a cancelling receive. It reports
+// whether that was the last one.
 func (o *offload) answered() (last bool) {
-	o.recalled--
+	o.cancelling--
 	return o.settled()
 }
 
-// settled reports whether no receive is recalled.
-func (o *offload) settled() bool { return o.recalled == 0 }
+// settled reports whether no receive is cancelling.
+func (o *offload) settled() bool { return o.cancelling == 0 }
 
 // count counts an unexpected message, which was delivered, queued or refused before (V8). If
 // finding is set then, it has matched a receive in the device, for drop.
@@ -343,10 +343,10 @@ func (o *offload) count() {
 // operation that reports the new count (V9).
 func (o *offload) drop() error {
 	o.finding, o.counts = false, o.foreign == 0
-	err := o.tags.Drop(o.found.id(), o.handled)
+	err := o.tags.ForceDel(o.found.id(), o.handled)
 	o.inv.dropped(o.found)
 	o.report(o.handled)
-	o.m.Drops++
+	o.m.ForcedDels++
 	o.release(o.found)
 	return err
 }

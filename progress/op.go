@@ -29,7 +29,7 @@ type Op struct {
 	// All below is the engine's, under its lock, until the operation has ended; then the
 	// consumer's.
 	next     *Op     // in an opList, or in the pool
-	err      error   // the outcome, with status, which stays in the pool, for Peek; while recalled too, unless the device has matched it
+	err      error   // the outcome, with status, which stays in the pool, for Peek; while cancelling too, unless the device has matched it
 	state    opState // see move
 	sync     bool    // of a send, constant: never eager, so that completion means matched
 	kind     opKind  // of a posted receive, constant: perhaps a probe
@@ -51,7 +51,7 @@ type Op struct {
 
 	prev   *Op              // in an opList
 	kept   matching.Handle  // in offload.kept; 0: it is not there, see offload.since
-	added  uint32           // offloaded, recalled: offload.handled when the device got it
+	added  uint32           // offloaded, cancelling: offload.handled when the device got it
 	slot   slot             // in Engine.sends, offload.slots or Engine.reads, as state says
 	region transport.Region // from requested on, perhaps while queued: of a send with bytes
 	read   readState        // matched, reading, abandoned: the message

@@ -131,7 +131,7 @@ func (p *peer) failQueue(err error) {
 	p.drained()
 }
 
-// fullLocked tells whether SendLimit leaves no room for one more send that waits.
+// fullLocked reports whether SendLimit leaves no room for one more send that waits.
 func (e *Engine) fullLocked() bool { return e.queued+sendCost > e.cfg.SendLimit && e.queued > 0 }
 
 // Room returns when Isend would not fail with ErrFull, at once where it would not now. Other
@@ -151,8 +151,8 @@ func (e *Engine) roomLocked() {
 	e.rooms = e.rooms[:0]
 }
 
-// slotsLeft tells whether p may have one more rendezvous send under way: each peer may always have
-// one, and more as long as p has fewer than are left for all.
+// slotsLeft reports whether p may have one more rendezvous send under way: each peer may always
+// have one, and more as long as p has fewer than are left for all.
 func (p *peer) slotsLeft() bool {
 	e := p.e
 	left := e.sends.limit - e.sends.used - len(e.peers)

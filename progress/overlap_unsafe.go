@@ -2,7 +2,7 @@ package progress
 
 import "unsafe"
 
-// Overlap tells whether two buffers have bytes in common.
+// Overlap reports whether two buffers have bytes in common.
 func Overlap(a, b []byte) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return false

@@ -147,8 +147,8 @@ func (e *Engine) postProbeLocked(src int, tag, mask uint64, m *Message) *Op {
 }
 
 // probedLocked ends the probes that a message finds before a receive; op is the first, which has
-// left the shadow list. It returns the receive that the message goes to, or the matched probe that
-// takes it, which have left the list too, or neither.
+// left the posted-receive queue. It returns the receive that the message goes to, or the matched
+// probe that takes it, which have left the list too, or neither.
 func (e *Engine) probedLocked(op *Op, st Status) (receive, taker *Op) {
 	for op != nil && op.kind == kindProbe {
 		op.unposted()
@@ -163,8 +163,8 @@ func (e *Engine) probedLocked(op *Op, st Status) (receive, taker *Op) {
 	return nil, op
 }
 
-// take ends a matched probe, which has left the shadow list, with the message that was just kept.
-// That is the only one with its tag: the probe would not have waited beside another.
+// take ends a matched probe, which has left the posted-receive queue, with the message that was
+// just kept. That is the only one with its tag: the probe would not have waited beside another.
 func (op *Op) take(tag uint64) {
 	u, _ := op.e.unexp.Match(tag, ^uint64(0))
 	m := op.message

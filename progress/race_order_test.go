@@ -26,7 +26,7 @@ func TestRace05MessageUnpolled(t *testing.T) {
 	req, buf := r.dormant(5, 5)
 	r.release()
 	r.got(req, buf, 8, 99)
-	require.EqualValues(t, 1, r.m().Drops)
+	require.EqualValues(t, 1, r.m().ForcedDels)
 	require.Empty(t, r.dev.byID)
 }
 
@@ -42,7 +42,7 @@ func TestRace05RendezvousUnpolled(t *testing.T) {
 	r.release()
 	r.got(req, buf, 1000, 1)
 	succeeded(t, s)
-	require.EqualValues(t, 1, r.m().Drops)
+	require.EqualValues(t, 1, r.m().ForcedDels)
 	r.quiet()
 }
 
@@ -68,7 +68,7 @@ func TestRace07TwoByTwo(t *testing.T) {
 	r.release()
 	r.got(one, buf1, 8, 99)
 	r.got(two, buf2, 8, 2)
-	require.EqualValues(t, 2, r.m().Drops)
+	require.EqualValues(t, 2, r.m().ForcedDels)
 	require.Zero(t, r.m().Matched)
 	r.matches() // live again
 }
@@ -97,7 +97,7 @@ func TestRace09DormantWithoutSync(t *testing.T) {
 	r.send(5, 8, 2)
 	r.step()
 	r.got(req, buf, 8, 2)
-	require.EqualValues(t, 1, r.m().Drops)
+	require.EqualValues(t, 1, r.m().ForcedDels)
 	require.Zero(t, r.m().Matched)
 }
 
@@ -127,7 +127,7 @@ func TestRace11SyncLost(t *testing.T) {
 	r.send(5, 8, 2)
 	r.step()
 	r.got(req, buf, 8, 2)
-	require.EqualValues(t, 1, r.m().Drops)
+	require.EqualValues(t, 1, r.m().ForcedDels)
 	require.Zero(t, r.m().Matched)
 	r.matches()
 }
@@ -290,7 +290,7 @@ func TestRace52OwnMessages(t *testing.T) {
 	r.got(one, buf1, 8, 1)
 	r.got(two, buf2, 8, 2)
 	require.EqualValues(t, 2, r.m().Matched)
-	require.Zero(t, r.m().Drops)
+	require.Zero(t, r.m().ForcedDels)
 }
 
 // 52: messages of rank 1 come to rank 0 by another path than the device's. No receive that could
@@ -329,7 +329,7 @@ func TestRace52OtherPath(t *testing.T) {
 		c.step()
 		c.got(device, bufD, size, 2)
 		m = e.Metrics().Offload
-		require.Equal(t, [3]uint64{1, 0, 0}, [3]uint64{m.Matched, m.Drops, m.Dels})
+		require.Equal(t, [3]uint64{1, 0, 0}, [3]uint64{m.Matched, m.ForcedDels, m.Dels})
 	}
 }
 

@@ -118,8 +118,8 @@ func unknownSource(src, size int) error {
 	return fmt.Errorf("%w: rank %d of %d", ErrInvalid, src, size)
 }
 
-// post appends a receive to the shadow list, or puts one that goes back into its place there. The
-// unexpected messages were searched under the same hold of the lock (V7).
+// post appends a receive to the posted-receive queue, or puts one that goes back into its place
+// there. The unexpected messages were searched under the same hold of the lock (V7).
 func (op *Op) post() {
 	e := op.e
 	back := op.state != opNew && !e.off.overtaken(op)
@@ -140,7 +140,7 @@ func (op *Op) post() {
 	}
 }
 
-// unpost removes a receive that the device has from the shadow list.
+// unpost removes a receive that the device has from the posted-receive queue.
 func (op *Op) unpost() {
 	op.e.posted.Remove(op.handle)
 	op.e.from[op.fromIndex()]--
@@ -154,7 +154,7 @@ func (op *Op) endPosted(err error) {
 	op.complete(Status{}, err)
 }
 
-// unposted is called when software has removed a receive from the shadow list.
+// unposted is called when software has removed a receive from the posted-receive queue.
 func (op *Op) unposted() {
 	e := op.e
 	e.from[op.fromIndex()]--
@@ -163,7 +163,7 @@ func (op *Op) unposted() {
 	}
 }
 
-// deliver ends a receive, which has left the shadow list, with an eager message.
+// deliver ends a receive, which has left the posted-receive queue, with an eager message.
 func (op *Op) deliver(src int, tag uint64, payload []byte) {
 	n := op.fill(payload)
 	op.e.m.EagerReceived++

@@ -26,9 +26,9 @@ type Callback interface {
 	// and does not read.
 	Answer(dst int, body []byte) bool
 	MaxNotice() int
-	// Reached tells whether this rank has ever sent a tagged message to a rank.
+	// Reached reports whether this rank has ever sent a tagged message to a rank.
 	Reached(rank int) bool
-	// Lost tells whether a rank is lost. Nothing is heard of it any more then.
+	// Lost reports whether a rank is lost. Nothing is heard of it any more then.
 	Lost(rank int) bool
 	// Reach connects to a rank whose loss nobody else would tell of, see ReachAwaited.
 	Reach(rank int)
@@ -160,7 +160,7 @@ func (e *Engine) spaceOf(tag uint64) uint64 {
 	return e.contextOf(tag)
 }
 
-// refuses tells whether messages with this tag are discarded.
+// refuses reports whether messages with this tag are discarded.
 func (e *Engine) refuses(tag uint64) bool { return len(e.retired) != 0 && e.refusesContext(tag) }
 
 func (e *Engine) refusesContext(tag uint64) bool {
@@ -168,7 +168,7 @@ func (e *Engine) refusesContext(tag uint64) bool {
 	return ok
 }
 
-// inOneContext tells whether a receive with this mask gets messages of one context only.
+// inOneContext reports whether a receive with this mask gets messages of one context only.
 func (e *Engine) inOneContext(mask uint64) bool {
 	return mask&e.cfg.ContextMask == e.cfg.ContextMask
 }

@@ -21,7 +21,7 @@ func (s *sink) engine() *Engine {
 	return e
 }
 
-// hears tells whether messages of src still count.
+// hears reports whether messages of src still count.
 func (e *Engine) hears(src int) bool {
 	if uint(src) >= uint(len(e.peers)) {
 		e.unknownRank(src)
@@ -72,7 +72,7 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 	p.consumed(p.arrive(tag, payload))
 }
 
-// suspect tells whether misnamed is to look at a tag; this form is inlined.
+// suspect reports whether misnamed is to look at a tag; this form is inlined.
 func (p *peer) suspect(tag uint64) bool {
 	return int64(tag) < 0 && ((tag^p.name)&p.names != 0 || len(p.e.confined) != 0)
 }

@@ -22,11 +22,11 @@ import "github.com/tagmatch/tagmatch/internal/invariant"
 //	a receive:
 //	posted       post           offloaded, reading, ended
 //	             in Engine.posted, and in offload.kept, sooner or later, if there is a device
-//	offloaded    offload.add    recalled, matched, reading, ended
+//	offloaded    offload.add    cancelling, matched, reading, ended
 //	             in Engine.posted and offload.slots, the transport's. One that an unexpected
 //	             message finds goes on at once: it is dormant in the device, which
 //	             offload.count tells
-//	recalled     recall         matched, ended
+//	cancelling   del            matched, ended
 //	             in offload.slots, the transport's: a signalled DEL is posted; then it ends with
 //	             err
 //	matched      sink.Matched   posted, reading, ended
@@ -54,7 +54,7 @@ const (
 	opWithdrawing
 	opPosted
 	opOffloaded
-	opRecalled
+	opCancelling
 	opMatched
 	opReading
 	opAbandoned
@@ -65,7 +65,7 @@ const (
 )
 
 var opStateNames = [opStates]string{"new", "queued", "requested", "withdrawing", "posted",
-	"offloaded", "recalled", "matched", "reading", "abandoned", "flushing", "waiting for room", "ended"}
+	"offloaded", "cancelling", "matched", "reading", "abandoned", "flushing", "waiting for room", "ended"}
 
 // opMoves are the states that may follow each.
 var opMoves = [opStates][]opState{
@@ -74,8 +74,8 @@ var opMoves = [opStates][]opState{
 	opRequested:   {opWithdrawing, opEnded},
 	opWithdrawing: {opEnded},
 	opPosted:      {opOffloaded, opReading, opEnded},
-	opOffloaded:   {opRecalled, opMatched, opReading, opEnded},
-	opRecalled:    {opMatched, opEnded},
+	opOffloaded:   {opCancelling, opMatched, opReading, opEnded},
+	opCancelling:  {opMatched, opEnded},
 	opMatched:     {opPosted, opReading, opEnded},
 	opReading:     {opPosted, opReading, opEnded}, // of another message, see goBack
 	opAbandoned:   {opEnded},

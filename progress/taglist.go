@@ -6,20 +6,21 @@ import (
 )
 
 // A receive in the tag list is in state opOffloaded. There are three ways out. The device matches
-// it: it leaves the shadow list (V5), and Delivered or Incomplete follows. Or an unexpected message
-// matches it in software, and a forced DEL removes it. Or it is recalled, because it was cancelled
-// or its peer is lost, and Deleted ends it, unless the device has matched it before (TMO 6.6).
+// it: it leaves the posted-receive queue (V5), and Delivered or Incomplete follows. Or an
+// unexpected message matches it in software, and a forced DEL removes it. Or a signalled DEL
+// removes it, because it was cancelled or its peer is lost, and Deleted ends it, unless the device
+// has matched it before (TMO 6.6).
 
 // Matched is called when the device has matched a receive.
 func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	e := s.engine()
 	op := e.off.slots.byID(id)
-	if op == nil || op.state != opOffloaded && op.state != opRecalled {
+	if op == nil || op.state != opOffloaded && op.state != opCancelling {
 		e.notOffloadedLocked("match", id)
 		return
 	}
-	if op.state == opRecalled {
-		e.recallAnsweredLocked()
+	if op.state == opCancelling {
+		e.delAnsweredLocked()
 	} else {
 		op.unpost()
 		e.checkReceiveLocked(tag, op)
@@ -160,12 +161,12 @@ func (s *sink) Deleted(id uint64, ok bool) {
 		return
 	}
 	op := e.off.slots.byID(id)
-	if op == nil || op.state != opRecalled {
+	if op == nil || op.state != opCancelling {
 		e.notOffloadedLocked("deletion", id)
 		return
 	}
 	e.off.gone(op)
-	e.recallAnsweredLocked()
+	e.delAnsweredLocked()
 	e.off.release(op.slot)
 	op.complete(Status{}, op.err)
 }
@@ -174,15 +175,15 @@ func (e *Engine) notOffloadedLocked(what string, id uint64) {
 	e.breakLocked(protocolError("device reports the %s of receive %#x, which it has not got", what, id))
 }
 
-// recall has the device remove a receive, which ends with cause unless the device has matched it
-// before. The receive leaves the shadow list when the DEL is posted. Unexpected messages do not
-// find it from then on, and every operation that reports those messages comes after the DEL.
-func (op *Op) recall(cause error) {
+// del has the device remove a receive, which ends with cause unless the device has matched it
+// before. The receive leaves the posted-receive queue when the DEL is posted. Unexpected messages
+// do not find it from then on, and every operation that reports those messages comes after the DEL.
+func (op *Op) del(cause error) {
 	e := op.e
 	op.unpost()
 	op.err = cause
-	op.move(opRecalled)
-	e.keptInDevice(e.off.recall(op))
+	op.move(opCancelling)
+	e.keptInDevice(e.off.del(op))
 }
 
 // keptInDevice reports that a receive could not be removed from the device: its transport has
@@ -212,8 +213,8 @@ func (e *Engine) leaveLocked() {
 	}
 }
 
-// covered tells whether all messages that a receive could get come by the device with the list (TMO
-// 6.4).
+// covered reports whether all messages that a receive could get come by the device with the list
+// (TMO 6.4).
 func (op *Op) covered() bool {
 	e := op.e
 	switch {

@@ -66,11 +66,11 @@ func (op *Op) unfinished() Unfinished {
 // wanted is the mask beside op.tag: all ones where that is the tag of a message.
 func (op *Op) wanted() uint64 {
 	switch op.state {
-	case opPosted, opOffloaded, opRecalled:
+	case opPosted, opOffloaded, opCancelling:
 		return op.mask
 	}
 	return ^uint64(0)
 }
 
-// allocates tells whether a posted receive is a RecvAlloc, which is a matched probe first.
+// allocates reports whether a posted receive is a RecvAlloc, which is a matched probe first.
 func (op *Op) allocates() bool { return op.message != nil && op.message.alloc }

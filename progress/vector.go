@@ -155,7 +155,7 @@ func (op *Op) fill(payload []byte) int {
 	return copy(op.buf, payload)
 }
 
-// uses tells whether an operation has bytes of buf.
+// uses reports whether an operation has bytes of buf.
 func (op *Op) uses(buf []byte) bool {
 	if op.vec == nil {
 		return Overlap(op.buf, buf)

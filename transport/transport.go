@@ -3,7 +3,7 @@ package transport
 import "errors"
 
 // ErrAgain is back-pressure, not failure: nothing was posted; Poll, then post again. Grant,
-// TagList.Del and TagList.Drop never return it: the transport queues them.
+// TagList.Del and TagList.ForceDel never return it: the transport queues them.
 var ErrAgain = errors.New("transport: no room now, poll and post again")
 
 // ErrDeregistered is the error of a read from or to memory that was deregistered meanwhile. The

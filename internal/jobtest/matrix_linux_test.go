@@ -208,8 +208,8 @@ func possible(set string) (cells []cell) {
 	return cells
 }
 
-// within says whether the cell at these places of the lists is in a set. A set is a Latin square:
-// each fault and each phase meets each device and each transport.
+// within reports whether the cell at these places of the lists is in a set. A set is a Latin
+// square: each fault and each phase meets each device and each transport.
 func (c cell) within(set string, fault, phase, device, transport int) bool {
 	square := fault + phase
 	if c.fault.network {

@@ -219,7 +219,7 @@ func cellNamed(name string) cell {
 	panic("no cell " + name)
 }
 
-// chosen says whether the name of the cell has one of the parts that the comma list only names.
+// chosen reports whether the name of the cell has one of the parts that the comma list only names.
 func (c cell) chosen(only string) bool {
 	for part := range strings.SplitSeq(only, ",") {
 		if strings.Contains(c.String(), part) {

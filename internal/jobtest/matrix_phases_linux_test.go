@@ -57,7 +57,7 @@ var phasePlays = map[phase]func(*player, context.Context){
 	idle:       (*player).rest,
 }
 
-// over says whether the test has said that the fault is over.
+// over reports whether the test has said that the fault is over.
 func (p *player) over() bool {
 	select {
 	case <-p.heard["over"]:
@@ -351,7 +351,7 @@ func (p *player) sayNext(ctx context.Context, more bool) {
 	}
 }
 
-// next says whether there is another round.
+// next reports whether there is another round.
 func (p *player) next(ctx context.Context) bool {
 	buf := []byte{0}
 	_, err := p.c.Recv(ctx, server, tagNext, buf)

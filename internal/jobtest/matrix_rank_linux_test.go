@@ -137,7 +137,7 @@ func matrixRank(ctx context.Context) error {
 	return nil
 }
 
-// namesVictim says whether an error of Init says whose fault it is. A process says no rank of
+// namesVictim reports whether an error of Init says whose fault it is. A process says no rank of
 // itself.
 func (c cell) namesVictim(err error) bool {
 	return strings.Contains(err.Error(), fmt.Sprint("rank ", victim)) || c.fault.shortage || c.outcome() == apart

@@ -279,8 +279,8 @@ func (w *world) checkMetrics(r *rank, m *progress.Metrics) error {
 		return fail("metrics", "rank %d: something is left: %+v", r.id, *m)
 	}
 	o := &m.Offload
-	if won := o.Dels - o.DelsLost; o.Offloaded != o.Matched+o.Drops+won {
-		return fail("metrics", "rank %d: %d receives were offloaded; %d were matched, %d dropped, %d recalled", r.id, o.Offloaded, o.Matched, o.Drops, won)
+	if won := o.Dels - o.DelsLost; o.Offloaded != o.Matched+o.ForcedDels+won {
+		return fail("metrics", "rank %d: %d receives were offloaded; %d were matched, %d removed by a forced DEL, %d by a DEL", r.id, o.Offloaded, o.Matched, o.ForcedDels, won)
 	}
 	kept := o.KeptSmall + o.KeptOverlap + o.KeptPath + o.KeptFull + o.KeptOff
 	if posted := kept + o.Offloaded - o.Promoted; w.plan.Params.Tags > 0 && (posted < r.posted || posted > r.posted+m.Returned) {
@@ -330,9 +330,9 @@ const restLeast = 256
 func (w *world) count(r *rank, m *progress.Metrics) {
 	o, c := &m.Offload, &w.cov
 	c[Matched] += o.Matched
-	c[Drops] += o.Drops
-	c[RecallsWon] += o.Dels - o.DelsLost
-	c[RecallsLost] += o.DelsLost
+	c[ForcedDels] += o.ForcedDels
+	c[DelsWon] += o.Dels - o.DelsLost
+	c[DelsLost] += o.DelsLost
 	c[Promotions] += o.Promoted
 	c[ListFull] += o.KeptFull
 	c[Overlaps] += o.KeptOverlap

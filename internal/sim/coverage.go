@@ -14,9 +14,9 @@ const (
 	Sent
 	Matched
 	Unexpected
-	Drops
-	RecallsWon
-	RecallsLost
+	ForcedDels
+	DelsWon
+	DelsLost
 	Promotions
 	Chains
 	ListFull
@@ -84,9 +84,9 @@ var eventNames = [events]string{
 	Sent:           "messages sent",
 	Matched:        "matched by a device",
 	Unexpected:     "found unexpected by a device with a list",
-	Drops:          "dormant receives taken out by a forced DEL",
-	RecallsWon:     "receives recalled from the device",
-	RecallsLost:    "recalls that the device was faster than",
+	ForcedDels:     "dormant receives taken out by a forced DEL",
+	DelsWon:        "receives that a DEL has removed from the device",
+	DelsLost:       "DELs that the device was faster than",
 	Promotions:     "receives promoted into the list",
 	Chains:         "batches of several sends posted as one chain",
 	ListFull:       "receives that found the list full",

@@ -209,10 +209,10 @@ func TestMetrics(t *testing.T) {
 	require.NoError(t, w.checkMetrics(r, &good))
 	for name, spoil := range map[string]func(m *progress.Metrics){
 		"matched": func(m *progress.Metrics) { m.Offload.Matched++ },
-		"drops":   func(m *progress.Metrics) { m.Offload.Drops++ },
-		"recalls": func(m *progress.Metrics) { m.Offload.Dels++ },
+		"drops":   func(m *progress.Metrics) { m.Offload.ForcedDels++ },
+		"dels":    func(m *progress.Metrics) { m.Offload.Dels++ },
 		"offloaded": func(m *progress.Metrics) {
-			m.Offload.Offloaded, m.Offload.Drops = m.Offload.Offloaded+1, m.Offload.Drops+1
+			m.Offload.Offloaded, m.Offload.ForcedDels = m.Offload.Offloaded+1, m.Offload.ForcedDels+1
 		},
 		"kept":     func(m *progress.Metrics) { m.Offload.KeptFull++ },
 		"promoted": func(m *progress.Metrics) { m.Offload.Promoted++ },

@@ -125,7 +125,7 @@ func (d *delivery) doubtful(mail []delivery) bool {
 	})
 }
 
-// announced tells whether a message stays at its sender until it is received.
+// announced reports whether a message stays at its sender until it is received.
 func (w *world) announced(s *op) bool {
 	return s.sync || len(s.content) > w.plan.Params.MaxEager
 }

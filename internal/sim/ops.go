@@ -108,7 +108,7 @@ func (o *op) got() []byte { return o.buf[:min(int64(len(o.buf)), o.st.Len)] }
 
 func (o *op) lost() bool { return errors.Is(o.err, progress.ErrPeerLost) }
 
-// canceled tells whether a request was cancelled, or a call's context has ended, and nothing was
+// canceled reports whether a request was cancelled, or a call's context has ended, and nothing was
 // sent or received.
 func (o *op) canceled() bool {
 	return errors.Is(o.err, progress.ErrCanceled) || errors.Is(o.err, context.DeadlineExceeded) && !o.revoked()

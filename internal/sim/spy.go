@@ -130,7 +130,7 @@ func (s *spy) Abandon(peer int, id uint64) bool {
 	return s.Transport.Abandon(peer, id)
 }
 
-// spyList refuses some Adds and Syncs. No transport may refuse Del and Drop: for those, small
+// spyList refuses some Adds and Syncs. No transport may refuse Del and ForceDel: for those, small
 // queues of the device leave no room.
 type spyList struct {
 	transport.TagList

@@ -57,7 +57,7 @@
  *   FAULT_IN_PLACE      a WANT for a slot in use takes the place of the old one
  *   FAULT_LAST_FIRST    a message uses up the last want that it matches
  *   FAULT_LATE_FIRST    WANTs that waited for room are told in the order of slots
- *   FAULT_RECALLED      WANTs are told while a receive is recalled, which may take what another's WANT was for
+ *   FAULT_RECALLED      WANTs are told while a receive is cancelling, which may take what another's WANT was for
  *   FAULT_NOT_USED      a message uses up no want
  *   FAULT_CREDIT_FREE   nor does one that goes within its credit while the queue is held up
  *   FAULT_OVERTAKE      only the message that a want matches goes
@@ -105,7 +105,7 @@
 
 #define NEW      0
 #define WAITING  1
-#define RECALLED 2 /* cancelled, and in the device, which has not answered: it may take a message */
+#define CANCELLING 2 /* cancelled, and in the device, which has not answered: it may take a message */
 #define ENDED    3
 
 /* What goes from the sender. */
@@ -175,7 +175,7 @@ byte x, y, z;           /* scratch, 0 between steps */
 #define PERMITTED    (HELDUP && (all || (WANTED & QUEUED)))
 #define THEYWAIT     (theirs & 1)
 #define ISWAITING(r) (state[r] == WAITING)
-#define TAKES(r)     (state[r] == WAITING || state[r] == RECALLED)
+#define TAKES(r)     (state[r] == WAITING || state[r] == CANCELLING)
 #define MAX(a, b)    ((a) > (b) -> (a) : (b))
 
 /* --- Sender ------------------------------------------------------------------------------------------------------------ */
@@ -476,17 +476,17 @@ inline dueNext()
 
 #if ENDS > 0
 #define elsewhere(r) :: d_step { ended < ENDS && ISWAITING(r) -> finish(r, 0); ended++ } \
-	:: d_step { ended < ENDS && ISWAITING(r) -> state[r] = RECALLED; ended++ } \
-	:: d_step { state[r] == RECALLED -> finish(r, 0) }
+	:: d_step { ended < ENDS && ISWAITING(r) -> state[r] = CANCELLING; ended++ } \
+	:: d_step { state[r] == CANCELLING -> finish(r, 0) }
 #else
 #define elsewhere(r)
 #endif
 
-#define CALLED(r) || state[r] == RECALLED
+#define CALLED(r) || state[r] == CANCELLING
 #ifdef FAULT_RECALLED
 #define MAYTELL 1
 #else
-#define MAYTELL (!(0 each(CALLED))) /* no receive is being recalled */
+#define MAYTELL (!(0 each(CALLED))) /* no receive is cancelling */
 #endif
 
 #if RECVS == 2

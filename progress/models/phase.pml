@@ -12,7 +12,7 @@
  *   Host    the engine under its lock, so that one step is what happens under one hold of it: a receive is posted
  *           (progress/recv.go post, offload.go place), one completion is handled in order (sink.go, taglist.go),
  *           a DEL that found no room is posted (transport/tmsrq tagList.flush), a receive goes to the device later
- *           (promote), the count is sent for its own sake (sync), a receive is cancelled (taglist.go recall).
+ *           (promote), the count is sent for its own sake (sync), a receive is cancelled (taglist.go del).
  *
  *   cq      the completion queue; messages that nobody has polled lie in it
  *   opq     list operations that are posted and have not taken effect: the room of transport/tmsrq/ops.go. The software
@@ -87,7 +87,7 @@
 #define NEW       0
 #define KEPT      1 /* opPosted: software has it */
 #define OFFLOADED 2 /* opOffloaded: the device has it */
-#define RECALLED  3 /* opRecalled: the device has it, its signalled DEL is posted, it is not in the shadow list */
+#define CANCELLING  3 /* opCancelling: the device has it, its signalled DEL is posted, it is not in the posted-receive queue */
 #define ENDED     4
 
 /* List operations; OFFSET is the receive. */
@@ -103,7 +103,7 @@
 #define DEL_ERR    3
 
 byte kind[RECVS], state[RECVS];
-byte posted;          /* receives posted so far, 0 to posted-1: the shadow list's order */
+byte posted;          /* receives posted so far, 0 to posted-1: the posted-receive queue's order */
 byte sent;            /* messages so far */
 byte tags;            /* bit m: tag of message m */
 byte queue;           /* bit m: message m is in the unexpected queue */
@@ -432,7 +432,7 @@ inline take(r)
 #if defined(CANCEL) && defined(FAULT_CANCEL_UNSIGNALLED)
 #define cancel(r) :: d_step { CANCELS(r) && state[r] == OFFLOADED -> del(DROP, r, C); state[r] = ENDED; postdel() }
 #elif defined(CANCEL)
-#define cancel(r) :: d_step { CANCELS(r) && state[r] == OFFLOADED -> del(DEL, r, C); state[r] = RECALLED; postdel() } \
+#define cancel(r) :: d_step { CANCELS(r) && state[r] == OFFLOADED -> del(DEL, r, C); state[r] = CANCELLING; postdel() } \
 	:: d_step { CANCELS(r) && state[r] == KEPT -> state[r] = ENDED }
 #else
 #define cancel(r)
@@ -481,11 +481,11 @@ active proctype Host()
 				search(i)
 #endif
 			:: c == MATCH ->
-				assert(state[i] == OFFLOADED || state[i] == RECALLED); /* V12; else notOffloadedLocked */
+				assert(state[i] == OFFLOADED || state[i] == CANCELLING); /* V12; else notOffloadedLocked */
 				state[i] = ENDED;
 				settled()
 			:: c == DELETED ->
-				assert(state[i] == RECALLED && !BIT(rdone, i));      /* V12 */
+				assert(state[i] == CANCELLING && !BIT(rdone, i));      /* V12 */
 				state[i] = ENDED;
 				settled()
 			:: c == DEL_ERR ->

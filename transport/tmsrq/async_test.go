@@ -136,8 +136,8 @@ func (l *sharedList) Del(id uint64, handled uint32) error {
 	return call(l.s, func() error { return l.TagList.Del(id, handled) })
 }
 
-func (l *sharedList) Drop(id uint64, handled uint32) error {
-	return call(l.s, func() error { return l.TagList.Drop(id, handled) })
+func (l *sharedList) ForceDel(id uint64, handled uint32) error {
+	return call(l.s, func() error { return l.TagList.ForceDel(id, handled) })
 }
 
 func (l *sharedList) Sync(handled uint32) error {

@@ -21,9 +21,9 @@ import (
 //	         The receive has ended: Sink.Delivered or Sink.Incomplete is called, its buffers are
 //	         released, and byID does not find it. The completion of its ADD or DEL has not been
 //	         polled, or its DEL waits for room.
-//	removed  Drop, deleted        free
-//	         As ended, but the entry was removed without a match: by Drop, or by a Del that the
-//	         device executed before a match.
+//	removed  ForceDel, deleted    free
+//	         As ended, but the entry was removed without a match: by ForceDel, or by a Del that
+//	         the device executed before a match.
 type entryState uint8
 
 const (

@@ -24,7 +24,7 @@ type tagList struct {
 	ops
 }
 
-// errUnknown is the error of Del and Drop for an id that byID does not find.
+// errUnknown is the error of Del and ForceDel for an id that byID does not find.
 var errUnknown = errors.New("transport/tmsrq: no such receive in the device's list")
 
 // open makes the list of a transport whose links are open.
@@ -171,7 +171,7 @@ func (l *tagList) refused(err error) error {
 	return l.t.Broken()
 }
 
-// find returns the entry of a receive that Del or Drop may name: it is in state listed.
+// find returns the entry of a receive that Del or ForceDel may name: it is in state listed.
 func (l *tagList) find(id uint64) (slot uint32, e *entry, err error) {
 	i := l.byID.Find(id)
 	switch {
@@ -204,17 +204,17 @@ func (l *tagList) Del(id uint64, handled uint32) error {
 	return l.remove(slot, l.count(handled))
 }
 
-// Drop removes a dormant receive (TMO 5.3). The device cannot match it before it executes the DEL,
-// so that the buffers are free at once. Where a Del is pending its DEL serves, and no other is
+// ForceDel removes a dormant receive (TMO 5.3). The device cannot match it before it executes the
+// DEL, so that the buffers are free at once. Where a Del is pending its DEL serves, and no other is
 // posted.
-func (l *tagList) Drop(id uint64, handled uint32) error {
+func (l *tagList) ForceDel(id uint64, handled uint32) error {
 	slot, e, err := l.find(id)
 	if err != nil {
 		return err
 	}
 	deleting := e.deleting
 	if invariant.Enabled {
-		l.t.inv.Drops(id, deleting)
+		l.t.inv.ForcedDels(id, deleting)
 	}
 	e.deleting = false
 	l.leave(e, entryRemoved)
@@ -308,7 +308,7 @@ func (l *tagList) settle(slot uint32) {
 	l.free = append(l.free, slot)
 }
 
-// Sync posts a bare SYNC with the count of handled messages; one can be outstanding (TMO 5.4).
+// Sync posts a bare SYNC with the unexpected_cnt; one can be outstanding (TMO 5.4).
 func (l *tagList) Sync(handled uint32) error {
 	switch {
 	case l.t.Broken() != nil:

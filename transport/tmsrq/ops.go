@@ -24,7 +24,7 @@ type ops struct {
 	syncing                      uint64 // WRID of the outstanding SYNC that TagList.Sync posted; 0: none
 
 	// DELs that found no room: a ring, oldest first, of as many places as the list has entries, as
-	// an entry has at most one. Del and Drop are never refused for want of room, because of it.
+	// an entry has at most one. Del and ForceDel are never refused for want of room, because of it.
 	waiting []waitingDel
 	head    int // place of the oldest
 	queued  int // DELs in waiting
@@ -33,7 +33,7 @@ type ops struct {
 // waitingDel is a DEL that is still to be posted.
 type waitingDel struct {
 	slot  uint32 // of its entry
-	count uint32 // the count of handled messages to be posted with it (TMO 5.1)
+	count uint32 // the unexpected_cnt to be posted with it (TMO 5.1)
 }
 
 func (o *ops) open(srq verbs.SRQ, depth uint32, entries int) {

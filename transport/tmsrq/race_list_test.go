@@ -11,9 +11,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
-// 19: Del or Drop for a receive a second time, before and after the outcome of the first is known
-// and when another receive has its slot, or for a matched receive: the transport refuses it, and
-// posts nothing.
+// 19: Del or ForceDel for a receive a second time, before and after the outcome of the first is
+// known and when another receive has its slot, or for a matched receive: the transport refuses it,
+// and posts nothing.
 func TestRace19DelTwice(t *testing.T) {
 	for _, delay := range []int{0, 30} {
 		r := newRaceRig(t, softtest.TM{DelayOps: delay, MaxNumTags: 2}, 2)
@@ -29,7 +29,7 @@ func TestRace19DelTwice(t *testing.T) {
 			refused(r.l.Del(2*i, 0))
 			require.Equal(t, transporttest.Event{Kind: "deleted", ID: 2 * i, OK: true}, r.event("deleted", int(i)))
 			refused(r.l.Del(2*i, 0))
-			refused(r.l.Drop(2*i, 0))
+			refused(r.l.ForceDel(2*i, 0))
 			r.add(2*i+1, 5, buf)
 			refused(r.l.Del(2*i, 0))
 			r.settle()
@@ -93,11 +93,11 @@ func TestRace52OtherPathByForce(t *testing.T) {
 	r.add(1, 5, make([]byte, 8))
 	r.settle()
 	if invariant.Enabled {
-		require.PanicsWithError(t, "invariant V11: unsignalled DEL of a live entry", func() { _ = r.l.Drop(1, 0) })
+		require.PanicsWithError(t, "invariant V11: unsignalled DEL of a live entry", func() { _ = r.l.ForceDel(1, 0) })
 		r.gone = 1
 		return
 	}
-	require.NoError(t, r.l.Drop(1, 0))
+	require.NoError(t, r.l.ForceDel(1, 0))
 	require.NoError(t, r.tr[1].Arm()) // the next poll looks for events
 	_, err := r.tr[1].Poll()
 	require.ErrorContains(t, err, "V11")
@@ -140,7 +140,7 @@ func TestRace26ManyOps(t *testing.T) {
 				err = r.l.Add(id, 5, exact, nil, 0)
 			}
 			require.NoError(t, err, "%d operations at once, receive %d", ops, id)
-			require.NoError(t, r.l.Drop(id, 0))
+			require.NoError(t, r.l.ForceDel(id, 0))
 		}
 		r.settle()
 		require.Positive(t, r.l.Free())

@@ -170,7 +170,7 @@ func (s *stack) works(tag uint64) {
 func (s *stack) counts(matched, drops, dels, lost int) {
 	s.t.Helper()
 	m := s.offload()
-	require.Equal(s.t, [4]int{matched, drops, dels, lost}, [4]int{int(m.Matched), int(m.Drops), int(m.Dels), int(m.DelsLost)})
+	require.Equal(s.t, [4]int{matched, drops, dels, lost}, [4]int{int(m.Matched), int(m.ForcedDels), int(m.Dels), int(m.DelsLost)})
 }
 
 // 5: a receive is posted after its message was counted by the device: it is dormant, software gives

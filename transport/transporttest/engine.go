@@ -14,7 +14,7 @@ type engine struct {
 	list    transport.TagList
 	me      int
 	handled uint32
-	posted  []*receive // the shadow list: not matched, in posting order
+	posted  []*receive // the posted-receive queue: not matched, in posting order
 	all     map[uint64]*receive
 	unexp   []*arrived
 	sends   map[uint32]*sending
@@ -125,7 +125,8 @@ func (e *engine) unlink(r *receive) {
 	e.fault("receive %d is not posted", r.id)
 }
 
-// arrive handles an unexpected message: search, Drop, deliver or queue, then count (TMO 5.3, 5.4).
+// arrive handles an unexpected message: search, ForceDel, deliver or queue, then count (TMO 5.3,
+// 5.4).
 func (e *engine) arrive(m *arrived) {
 	for _, r := range e.posted {
 		// A receive with a DEL pending may be skipped or matched (TMO 6.6).
@@ -136,8 +137,8 @@ func (e *engine) arrive(m *arrived) {
 		if r.inList {
 			e.dropped++
 			// The count with or without this message: both are correct (TMO 5.3).
-			if err := e.list.Drop(r.id, e.handled+uint32(r.id%2)); err != nil {
-				e.fault("Drop: %v", err)
+			if err := e.list.ForceDel(r.id, e.handled+uint32(r.id%2)); err != nil {
+				e.fault("ForceDel: %v", err)
 			}
 		}
 		e.take(r, m)

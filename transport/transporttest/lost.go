@@ -67,8 +67,8 @@ func testLoss(t *testing.T, h Harness, opts Options, cause string, end func(c *c
 	}
 }
 
-// lostOrNoRoom tells whether the loss of a rank was reported. Before that no call fails because of
-// it: its error would name a loss that nobody knows of.
+// lostOrNoRoom reports whether the loss of a rank was reported. Before that no call fails because
+// of it: its error would name a loss that nobody knows of.
 func lostOrNoRoom(t *testing.T, r *rank, peer int) bool {
 	if len(r.of("lost")) > 0 {
 		return true

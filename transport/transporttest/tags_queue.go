@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// testTagsBeyondQueue calls Del and Drop, without a poll, far more often than the device's queue of
-// list operations has room: none is refused.
+// testTagsBeyondQueue calls Del and ForceDel, without a poll, far more often than the device's
+// queue of list operations has room: none is refused.
 func testTagsBeyondQueue(t *testing.T, h Harness, opts Options) {
 	const n = 60
 	opts.MaxTags = 2 * n
@@ -24,9 +24,9 @@ func testTagsBeyondQueue(t *testing.T, h Harness, opts Options) {
 
 const firstDormant = 500 // its id and tag
 
-// dropsBeyondQueue removes n live receives by Del, and n dormant ones by Drop, each with the count
-// that includes its message. They are executed in order with these counts: while some are queued,
-// all other dormant entries stay dormant, and no Add or Sync overtakes them.
+// dropsBeyondQueue removes n live receives by Del, and n dormant ones by ForceDel, each with the
+// count that includes its message. They are executed in order with these counts: while some are
+// queued, all other dormant entries stay dormant, and no Add or Sync overtakes them.
 func (x *tagged) dropsBeyondQueue(n uint64) {
 	x.t.Helper()
 	for i := range n {
@@ -43,7 +43,7 @@ func (x *tagged) dropsBeyondQueue(n uint64) {
 	x.event("eager", int(n))
 	for i := range n {
 		require.NoError(x.t, x.l.Del(i, uint32(i)+1))
-		require.NoError(x.t, x.l.Drop(firstDormant+i, uint32(i)+2))
+		require.NoError(x.t, x.l.ForceDel(firstDormant+i, uint32(i)+2))
 	}
 	require.Zero(x.t, x.l.Free())
 	require.Equal(x.t, transport.ErrAgain, x.l.Add(2000, 2000, exact, nil, x.handled()))

@@ -312,7 +312,7 @@ func requireShortage(t *testing.T, from, to *rerouteEnd, wire string) {
 	to.close(t)
 }
 
-// connected tells whether the link has come up: it has taken the first packet.
+// connected reports whether the link has come up: it has taken the first packet.
 func (e *rerouteEnd) connected() bool { return e.qp.(*queuePair).sent != 0 }
 
 // lack makes the first preparations of a connection fail.

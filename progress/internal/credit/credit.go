@@ -109,7 +109,7 @@ func (a *Account) Renew() bool {
 	return true
 }
 
-// Short tells whether the peer has less credit left than a quarter of its window.
+// Short reports whether the peer has less credit left than a quarter of its window.
 func (a *Account) Short() bool { return int64(a.granted-a.charged) < int64(max(a.window/4, 1)) }
 
 // Grow widens the window of a peer that has run out, if the pool allows. One that could send any

@@ -104,7 +104,7 @@ func told(r *Receiver, settled bool) (all []Want) {
 }
 
 // WANTs are told in the order of their receives, whatever slots they have; not of receives that do
-// not wait any more, nor while one is recalled.
+// not wait any more, nor while one is cancelling.
 func TestDueInOrder(t *testing.T) {
 	gone := map[matching.Handle]bool{0: true}
 	m := NewMemory(credit.NewPool(0, 1, 1), func(h matching.Handle) bool { return !gone[h] })

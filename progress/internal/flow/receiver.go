@@ -158,7 +158,7 @@ func (r *Receiver) want(n sentWant) bool {
 }
 
 // Due is the WANT that the peer, which is held up, is to be told next, if there is one: WANTs in
-// the order of their receives, then credit. While a receive is recalled from a device (settled is
+// the order of their receives, then credit. While a receive is cancelling from a device (settled is
 // false) only credit is told: that receive may still take a message which was sent for the WANT of
 // a later one.
 func (r *Receiver) Due(settled bool) (w Want, due bool) {

@@ -70,8 +70,8 @@ type receive struct {
 type state uint8
 
 const (
-	waiting  state = iota
-	recalled       // cancelled, and in a device, which has not answered: it may take a message
+	waiting    state = iota
+	cancelling       // cancelled, and in a device, which has not answered: it may take a message
 	ended
 )
 
@@ -114,8 +114,8 @@ func (w *world) steps() (all []step) {
 	}
 	for i, r := range w.receives {
 		add(w.left.ends > 0 && r.state == waiting, "end", i, (*world).end)
-		add(w.left.ends > 0 && r.state == waiting, "recall", i, (*world).recall)
-		add(r.state == recalled, "recalled", i, (*world).answer)
+		add(w.left.ends > 0 && r.state == waiting, "cancel in the device", i, (*world).cancelInDevice)
+		add(r.state == cancelling, "cancelling", i, (*world).answer)
 	}
 	for tag := 1; tag <= 1+w.named; tag++ {
 		add(w.left.probes > 0, "probe", tag, (*world).probe)
@@ -226,7 +226,7 @@ func (w *world) wanted(int) {
 // The receiving rank.
 
 func (w *world) settled() bool {
-	return !slices.ContainsFunc(w.receives, func(r receive) bool { return r.state == recalled })
+	return !slices.ContainsFunc(w.receives, func(r receive) bool { return r.state == cancelling })
 }
 
 // post posts a receive; tag 0 is any.
@@ -274,9 +274,9 @@ func (w *world) end(i int) {
 	w.finish(i, false)
 }
 
-func (w *world) recall(i int) {
+func (w *world) cancelInDevice(i int) {
 	w.left.ends--
-	w.receives[i].state = recalled
+	w.receives[i].state = cancelling
 }
 
 func (w *world) answer(i int) {
@@ -284,7 +284,7 @@ func (w *world) answer(i int) {
 	w.settle()
 }
 
-// settle follows the end of a receive that was recalled.
+// settle follows the end of a receive that was being cancelled.
 func (w *world) settle() {
 	if w.settled() && w.r.HeldUp() {
 		w.tell()
@@ -368,7 +368,7 @@ func (w *world) arrive(int) {
 	was := w.receives[i].state
 	w.finish(i, m.wanted)
 	w.consume()
-	if was == recalled {
+	if was == cancelling {
 		w.settle()
 	}
 }

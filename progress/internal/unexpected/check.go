@@ -42,7 +42,7 @@ const (
 	poisonHalf = 0xdbdbdbdb
 )
 
-// free tells whether a record is in the free list.
+// free reports whether a record is in the free list.
 func (m *Message) free() bool { return m.Src == poisonRank }
 
 // checkUnused looks at a record that comes out of the free list: nobody has touched it there.

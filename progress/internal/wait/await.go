@@ -225,7 +225,7 @@ func (s *Set) pollFor(ev *Event, gen uint64, n int) bool {
 	return !ev.Pending(gen)
 }
 
-// othersWait tells whether somebody wants the lock, or this processor.
+// othersWait reports whether somebody wants the lock, or this processor.
 func (s *Set) othersWait() bool { return s.mu.Wanted() || s.woke && s.turns }
 
 // letOthers lets those go on who want the lock, or this processor. A poller keeps the role
@@ -242,7 +242,7 @@ func (s *Set) letOthers() {
 	}
 }
 
-// goroutinesWait tells whether other goroutines of this process wait for a processor.
+// goroutinesWait reports whether other goroutines of this process wait for a processor.
 func (s *Set) goroutinesWait() bool {
 	metrics.Read(s.runnable)
 	v := s.runnable[0].Value

@@ -104,7 +104,7 @@ func (f *fake) quietly(o *op) {
 	f.dev.Unlock()
 }
 
-// asleep tells whether somebody is in Wait, armed and without a reason to wake up.
+// asleep reports whether somebody is in Wait, armed and without a reason to wake up.
 func (f *fake) asleep() bool {
 	f.dev.Lock()
 	defer f.dev.Unlock()

@@ -77,7 +77,7 @@ func (s *Set) rest(timer *time.Timer) {
 	}
 }
 
-// attended tells whether application goroutines move the engine, or will: one that was woken and
+// attended reports whether application goroutines move the engine, or will: one that was woken and
 // has not run yet may need this processor. It then polls, or kicks for others that are parked. To
 // poll on instead would take a stream of messages from it, for which nobody posts receives
 // meanwhile.

@@ -45,11 +45,12 @@ type sharing struct {
 	until             time.Time // until when loadLong is
 }
 
-// oversubscribed tells whether there are too few processors: at any time some rank that could send
-// waits for one.
+// oversubscribed reports whether there are too few processors: at any time some rank that could
+// send waits for one.
 func (n *sharing) oversubscribed() bool { return n.ranks > n.processors }
 
-// scarce tells whether the goroutines that the ranks may run at once are more than the processors.
+// scarce reports whether the goroutines that the ranks may run at once are more than the
+// processors.
 func (n *sharing) scarce() bool { return n.ranks*n.procs > n.processors }
 
 // waited forgets load after so many waits, or after so long.

@@ -15,7 +15,7 @@ func newTurn(runnable bool) turn {
 	return turn{start: time.Now(), yielded: -spinYield, runnable: runnable}
 }
 
-// over tells whether the policy has no more rounds for it.
+// over reports whether the policy has no more rounds for it.
 func (t *turn) over(p *policy) bool { return t.rounds >= p.rounds && t.elapsed >= p.budget }
 
 // endRound follows the polls of a round. It lets go of the lock if it yields the processor: what is

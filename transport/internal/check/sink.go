@@ -9,7 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Sink passes the calls of a transport on to the Sink of its engine, and keeps a second account of
+// Sink passes the calls of a transport on to the Sink of its engine, and keeps shadow state of
 // what is under way: what is reported once, in which order, from where, and what is lent for how
 // long. The transport tells it what it posts. A broken rule is a *invariant.Violation:
 //

@@ -23,8 +23,9 @@ func (c *Sink) Adds(id uint64) {
 // Deletes records a Del: Deleted follows.
 func (c *Sink) Deletes(id uint64) { c.dels[id]++ }
 
-// Drops records a Drop; deleting means that a Del of the receive is pending, which it replaces.
-func (c *Sink) Drops(id uint64, deleting bool) {
+// ForcedDels records a ForceDel; deleting means that a Del of the receive is pending, which it
+// replaces.
+func (c *Sink) ForcedDels(id uint64, deleting bool) {
 	r := c.tags[id]
 	invariant.Check(r != nil && !r.matched, "V12", "receive %d is dropped, which is not in the list or matched", id)
 	delete(c.tags, id)

@@ -285,8 +285,8 @@ func (c *checks) checkList(l *List) {
 			continue
 		}
 		n++
-		stamp, ok := l.entries.Stamp(s.stored)
-		invariant.Check(ok && (stamp < l.limit) == r.live, "tags", "handle %#x: in the list %v, stamp %d, limit %d, live %v", hnd, ok, stamp,
+		seq, ok := l.entries.Seq(s.stored)
+		invariant.Check(ok && (seq < l.limit) == r.live, "tags", "handle %#x: in the list %v, seq %d, limit %d, live %v", hnd, ok, seq,
 			l.limit, r.live)
 	}
 	waiting := 0

@@ -126,7 +126,7 @@ func TestCheckActivates(t *testing.T) {
 	live := func() bool { return c.l.check.recs[h].live }
 	require.False(t, live())
 	limit := c.l.limit
-	c.l.limit = c.l.entries.NextStamp() // live all the same
+	c.l.limit = c.l.entries.NextSeq() // live all the same
 	invarianttest.Violates(t, "tags", c.now)
 	c.l.limit = limit
 	c.sync(1)

@@ -21,9 +21,9 @@ type Config struct {
 
 // List is a tag list. The zero value needs Init.
 type List struct {
-	// An entry is live if its stamp is below limit, else dormant.
+	// An entry is live if its sequence number is below limit, else dormant.
 	entries *matching.Posted[uint32] // those that can match, with their slots
-	limit   matching.Stamp
+	limit   matching.Seq
 	h       uint16 // messages found unexpected; see H
 	handled uint16 // of these, how many software has reported as handled (S of TMO 5.1)
 	quiet   uint16 // with fewer that are not handled, completions of unexpected messages have no flags
@@ -97,7 +97,7 @@ func (l *List) H() uint16 { return l.h }
 // 5.2).
 func (l *List) activate() {
 	if l.handled == l.h {
-		l.limit = l.entries.NextStamp()
+		l.limit = l.entries.NextSeq()
 		l.check.activated()
 	}
 }

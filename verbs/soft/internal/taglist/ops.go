@@ -196,7 +196,7 @@ func (l *List) remove(o *Op) bool {
 	if s.never {
 		return true
 	}
-	if stamp, _ := l.entries.Stamp(s.stored); strict && stamp < l.limit {
+	if seq, _ := l.entries.Seq(s.stored); strict && seq < l.limit {
 		_ = l.breach("V11", "unsignalled DEL of a live entry")
 	}
 	l.entries.Remove(s.stored)
