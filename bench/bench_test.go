@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -265,22 +266,32 @@ func TestCompare(t *testing.T) {
 	if cpus, err := hop.Processors(); err != nil || len(cpus) < 2 {
 		t.Skip("comparing takes two processors")
 	}
-	rows, names := "shm-lat-8,tcp-bw-64k", peers.Names
+	rows, names, settings := "shm-lat-8,shm-rate-8-sliding,tcp-bw-64k", peers.Names, []string{judge.Tuned, judge.Default}
 	if !testlevel.CI() {
-		rows, names = "shm-lat-8", names[:1]
+		rows, names, settings = "shm-lat-8", names[:1], settings[:1]
 	}
-	stdout, stderr, err := cmdtest.Run(t, "compare", "-rows", rows, "-peers", strings.Join(names, ","), "-rounds", "1", "-sample", "5ms", "-json")
+	twice := fmt.Sprintf("-twice=%v", len(settings) > 1)
+	stdout, stderr, err := cmdtest.Run(t, "compare", twice, "-rows", rows, "-peers", strings.Join(names, ","), "-rounds", "1", "-sample", "5ms", "-json")
 	require.NoError(t, err, stderr)
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
-	require.Len(t, lines, 2+strings.Count(rows, ","))
+	require.Len(t, lines, 1+len(settings)*(1+strings.Count(rows, ",")))
 	var h judge.Host
 	require.NoError(t, json.Unmarshal([]byte(lines[0]), &h))
 	require.Equal(t, [2]any{"host", len(names)}, [2]any{h.Test, len(h.Peers)})
-	for _, line := range lines[1:] {
+	for i, line := range lines[1:] {
 		var r judge.Result
 		require.NoError(t, json.Unmarshal([]byte(line), &r))
 		require.Empty(t, r.Errors)
-		require.Len(t, r.References, len(names))
+		switch r.What {
+		case "rate":
+			require.Len(t, r.References, 1)
+			require.Equal(t, [2]any{"ucx", true}, [2]any{r.References[0].Name, r.Sliding})
+		case "bw":
+			require.Len(t, r.References, 2)
+		default:
+			require.Len(t, r.References, len(names))
+		}
+		require.Equal(t, settings[i%len(settings)], r.Settings)
 		// Nobody promises a test machine to be quiet.
 		require.Equal(t, judge.Noisy, r.Verdict)
 		require.NotEmpty(t, r.Ours.Samples)

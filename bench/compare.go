@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -21,10 +24,10 @@ import (
 
 // comparison holds the flags of compare.
 type comparison struct {
-	rows, peers  list
-	rounds       int
-	sample       time.Duration
-	json, strict bool
+	rows, peers         list
+	rounds              int
+	sample              time.Duration
+	twice, json, strict bool
 }
 
 // list is a flag of words separated by commas.
@@ -44,10 +47,14 @@ many as asked for; with fewer than 3 the row is noisy and has no verdict.
 
 The ratio is that of the medians, ours to the best peer's. Latencies are half round trips: of ours and of MPI the
 median of 100 parts of the run, in which the clock is not read; of UCX its own median, which reads the clock each
-time. Rates and bandwidths of MPI are windows of Isend and Irecv, each ended by Waitall and an answer of 4 bytes
-(osu_mbw_mr's pattern); ours waits for the oldest message of the window, and for one answer at the end; UCX has its
-own credit (tag_bw). Buffers are hot in the cache, except in the rows "cold", where UCX takes no part. cpu s/GB is
-the processor time of both processes for 10^9 bytes; UCX's includes the start of its processes.
+time. Rates and bandwidths of ours and of MPI are windows of 64 Isends and Irecvs, each ended by Waitall and an answer
+of 4 bytes (osu_mbw_mr's pattern). The rows "sliding" have one window: ours waits for its oldest message before the
+next and answers at the end, and UCX does tag_bw -O 64, which does the like. Buffers are hot in the cache, except in
+the rows "cold". cpu s/GB is the processor time of both processes for 10^9 bytes; UCX's includes the start of its
+processes.
+
+Settings of ours are "tuned", built with the profile beside bench, GOMAXPROCS 1. With -twice they are also "default":
+built without it, GOMAXPROCS the number of processors, and there are no marks. Some rows set GOMAXPROCS themselves.
 
 Threads of peers make rounds for 0.3 s, of which the average is taken. Where the reference of a row is bench itself or
 a limit of bench limits, its command is in the JSON; peers are then measured for the record. Rows that have no
@@ -71,6 +78,7 @@ func compare(args []string, stdout, stderr io.Writer) int {
 	}
 	fs.Var(&c.rows, "rows", "`names` or patterns of rows (shm-*), separated by commas; default all that have a mark")
 	fs.Var(&c.peers, "peers", "`names` of peers to compare with, separated by commas")
+	fs.BoolVar(&c.twice, "twice", false, "measure each row also with default settings")
 	fs.IntVar(&c.rounds, "rounds", 7, "samples of each that are compared")
 	fs.DurationVar(&c.sample, "sample", 200*time.Millisecond, "`time` that a sample takes, where the row leaves it open")
 	fs.BoolVar(&c.json, "json", false, "print one JSON object a line instead of text, with all samples")
@@ -160,6 +168,10 @@ func (c *comparison) run(rows []judge.Row, stdout, stderr io.Writer) (reached bo
 	if err != nil {
 		return false, err
 	}
+	programs, err := c.programs(ctx, dir)
+	if err != nil {
+		return false, err
+	}
 	out := judge.Report{Out: stdout, JSON: c.json}
 	if err := out.Host(j.Host()); err != nil {
 		return false, err
@@ -167,19 +179,21 @@ func (c *comparison) run(rows []judge.Row, stdout, stderr io.Writer) (reached bo
 	reached = true
 	for i, r := range rows {
 		fmt.Fprintf(stderr, "compare: row %d of %d, %s\n", i+1, len(rows), r.Name)
-		res := j.Measure(ctx, r)
-		if err := ctx.Err(); err != nil {
-			return false, err
+		for _, j.Self = range programs {
+			res := j.Measure(ctx, r)
+			if err := ctx.Err(); err != nil {
+				return false, err
+			}
+			if err := out.Row(res); err != nil {
+				return false, err
+			}
+			reached = reached && (res.Verdict == judge.Pass || res.Verdict == judge.None)
 		}
-		if err := out.Row(res); err != nil {
-			return false, err
-		}
-		reached = reached && (res.Verdict == judge.Pass || res.Verdict == judge.None)
 	}
 	return reached, nil
 }
 
-// judge finds what the comparison needs.
+// judge finds what the comparison needs beside ours.
 func (c *comparison) judge(ctx context.Context, dir string) (*judge.Judge, error) {
 	j := &judge.Judge{Rounds: c.rounds, Sample: c.sample}
 	cpus, err := hop.Processors()
@@ -190,9 +204,22 @@ func (c *comparison) judge(ctx context.Context, dir string) (*judge.Judge, error
 		return nil, fmt.Errorf("this process may use %d processor: comparing takes two", len(cpus))
 	}
 	j.CPUs = [2]int(cpus[:2])
-	if j.Self, err = os.Executable(); err != nil {
-		return nil, err
-	}
 	j.Peers, err = peers.Find(ctx, c.peers, dir)
 	return j, err
+}
+
+// programs are ours with the settings that are measured. GOMAXPROCS is given to default ones too:
+// ranks that bench pins would have 1, those of a user the number of processors.
+func (c *comparison) programs(ctx context.Context, dir string) ([]judge.Program, error) {
+	self, err := os.Executable()
+	list := []judge.Program{{Settings: judge.Tuned, Path: self, Env: "GOMAXPROCS=1"}}
+	if err != nil || !c.twice {
+		return list, err
+	}
+	p := judge.Program{Settings: judge.Default, Path: filepath.Join(dir, "bench"), Env: fmt.Sprintf("GOMAXPROCS=%d", runtime.NumCPU())}
+	out, err := exec.CommandContext(ctx, "go", "build", "-pgo=off", "-o", p.Path, "github.com/tagmatch/tagmatch/bench").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("-twice builds bench without its profile, and so works in tagmatch's directory: %w\n%s", err, out)
+	}
+	return append(list, p), err
 }

@@ -1,7 +1,7 @@
 // Bench measures tagmatch, and compares it with UCX, Open MPI and MPICH.
 //
 //	go run ./bench lat      half round trip by message size
-//	go run ./bench bw       bandwidth of a stream, and what it costs in processor time
+//	go run ./bench bw       bandwidth of windows, and what it costs in processor time
 //	go run ./bench rate     messages a second
 //	go run ./bench threads  half round trip of pairs of goroutines; rate -goroutines: messages
 //	go run ./bench depth    half round trip behind queued entries that do not match
@@ -20,9 +20,10 @@
 // ranks, while others are in Recv; lat -n 64 starts such others, and compares. lat -onecore has
 // both ranks, which it starts itself, on one processor. overlap starts ranks once for each line of
 // its table, and under a launcher measures what the flags say.
-// compare starts all programs itself and needs Debian's packages of its peers, or -peers; see its
-// -h for what it does against noise. It is made of bench/internal: judge, peers, hop; limits is
-// beside them.
+// bw and rate end each window by WaitAll and an answer; with -sliding one window slides instead.
+// compare starts all programs itself and needs Debian's packages of its peers, or -peers. Its -h
+// has what it does against noise, and the settings of ours. It is made of bench/internal: judge,
+// peers, hop; limits is beside them.
 //
 // flood launches itself as five ranks for each line of its table: the peak memory of a process is
 // measured once. Ten million messages a size (-messages) take some gigabytes and minutes; its exit

@@ -17,7 +17,7 @@ var tests = []struct {
 	test        benchkit.Test
 }{
 	{"lat", "half round trip by message size; -n: where so many other ranks wait, and over that without them", benchkit.NewLatency()},
-	{"bw", "bandwidth of a stream by message size", benchkit.NewBandwidth()},
+	{"bw", "bandwidth by message size, of windows that are answered or of one that slides", benchkit.NewBandwidth()},
 	{"rate", "messages a second by message size, of all goroutines", benchkit.NewRate()},
 	{"threads", "half round trip of pairs of goroutines at once, and messages a second of all together", benchkit.NewThreads()},
 	{"depth", "half round trip behind queued entries that do not match, and over that behind the first depth", benchkit.NewDepth()},

@@ -25,13 +25,14 @@ func TestRead(t *testing.T) {
 	require.Equal(t, map[string]points{"tagmatch": {65536: 9}, "mpich": {65536: 8}, "raw limit: both sides copy": {65536: 17.8},
 		"raw limit: one side copies": {65536: 11.3}}, c["bandwidth-shm"].series)
 	require.Equal(t, map[string]points{"tagmatch": {65536: 5}}, c["bandwidth-shm-cold"].series)
+	require.Equal(t, map[string]points{"tagmatch": {65536: 9.5}}, c["bandwidth-shm-sliding"].series)
 	require.Equal(t, map[string]points{"tagmatch": {16: 0.22, 10000: 0.25, 100000: 0.3}, "mpich": {10000: 50}}, c["depth-posted"].series)
 	var names []string
 	for _, one := range c.sorted() {
 		names = append(names, one.name)
 	}
 	require.Equal(t, []string{"tagmatch", "mpich", "raw limit: both sides copy", "raw limit: one side copies"}, c["bandwidth-shm"].names())
-	require.Equal(t, []string{"bandwidth-shm", "bandwidth-shm-cold", "bandwidth-tcp", "depth-posted", "latency-shm", "latency-tcp"}, names)
+	require.Equal(t, []string{"bandwidth-shm", "bandwidth-shm-cold", "bandwidth-shm-sliding", "bandwidth-tcp", "depth-posted", "latency-shm", "latency-tcp"}, names)
 }
 
 func TestReadFails(t *testing.T) {
@@ -43,7 +44,7 @@ func TestPictures(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	var stdout, stderr bytes.Buffer
 	require.Zero(t, run(append([]string{"-out", dir}, files()...), &stdout, &stderr), stderr.String())
-	require.Equal(t, 12, strings.Count(stdout.String(), "\n"))
+	require.Equal(t, 14, strings.Count(stdout.String(), "\n"))
 	svg, err := os.ReadFile(filepath.Join(dir, "latency-shm.svg"))
 	require.NoError(t, err)
 	for _, text := range []string{"<svg", "tagmatch", "UCX", "raw limit: a ring in shared memory, 8 B", "message size", ">512<"} {

@@ -23,6 +23,8 @@ type line struct {
 	// compare
 	What       string   `json:"what"` // limits too
 	Cold       bool     `json:"cold"`
+	Sliding    bool     `json:"sliding"` // bw too
+	Settings   string   `json:"settings"`
 	Ours       figure   `json:"ours"`
 	References []figure `json:"references"`
 }
@@ -89,15 +91,16 @@ func (c charts) add(l *line) {
 	case "lat":
 		c.latency(l.Device).point(tagmatch, l.Size, us)
 	case "bw":
-		c.bandwidth(l.Device, false).point(tagmatch, l.Size, l.MBs/1e3)
+		c.bandwidth(l.Device, false, l.Sliding).point(tagmatch, l.Size, l.MBs/1e3)
 	case "depth":
 		c.depth(l.Kind).point(tagmatch, l.Depth, us)
 	}
 }
 
-// compare adds the contestants of a row. Rows without a device compare ours with ours.
+// compare adds the contestants of a row. Rows without a device compare ours with ours, and those
+// with default settings would hide the tuned ones.
 func (c charts) compare(l *line) {
-	if l.Device == "" || l.Ours.Accepted == 0 {
+	if l.Device == "" || l.Ours.Accepted == 0 || l.Settings == "default" {
 		return
 	}
 	to, x, scale := (*chart)(nil), l.Size, 1.0
@@ -105,7 +108,7 @@ func (c charts) compare(l *line) {
 	case "lat":
 		to = c.latency(l.Device)
 	case "bw":
-		to, scale = c.bandwidth(l.Device, l.Cold), 1e-3
+		to, scale = c.bandwidth(l.Device, l.Cold, l.Sliding), 1e-3
 	case "depth":
 		to, x = c.depth(l.Kind), l.Depth
 	default:
@@ -134,9 +137,9 @@ func (c charts) limit(l *line) {
 	case "socket":
 		c.latency("tcp").limits[rawLimit+": spinning on a socket, 8 B"] = l.MidUs
 	case "cma":
-		c.bandwidth("shm", false).point(rawLimit+": one side copies", l.Size, l.MBs/1e3)
+		c.bandwidth("shm", false, false).point(rawLimit+": one side copies", l.Size, l.MBs/1e3)
 	case "cma2":
-		c.bandwidth("shm", false).point(rawLimit+": both sides copy", l.Size, l.MBs/1e3)
+		c.bandwidth("shm", false, false).point(rawLimit+": both sides copy", l.Size, l.MBs/1e3)
 	}
 }
 
@@ -165,8 +168,11 @@ func (c charts) latency(device string) *chart {
 	return c.get("latency-"+device, chart{title: "Latency, " + deviceNames[device], x: "message size", y: "half round trip, us", sizes: true})
 }
 
-func (c charts) bandwidth(device string, cold bool) *chart {
+func (c charts) bandwidth(device string, cold, sliding bool) *chart {
 	name, title := "bandwidth-"+device, "Bandwidth, "+deviceNames[device]+", window 64"
+	if sliding {
+		name, title = name+"-sliding", title+" that slides"
+	}
 	if cold {
 		name, title = name+"-cold", title+", buffers in no cache"
 	}

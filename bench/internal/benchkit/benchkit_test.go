@@ -46,6 +46,7 @@ func TestFaultsOfFlags(t *testing.T) {
 		"-window 16385":      "-window is 16385: give 1 to 16384",
 		"-iters -1":          "-iters is -1: give 1 or more, or 0 for as many as the size calls for",
 		"-goroutines 100000": "-goroutines has 100000: give 1 to 65536",
+		"-many -sliding":     "-many and -sliding exclude each other",
 		"-json 8":            `unexpected argument "8"`,
 	} {
 		require.EqualError(t, parsed(NewRate(), args), text)
@@ -210,22 +211,68 @@ func TestMeasuring(t *testing.T) {
 		verified := Verified{Check: check}
 		p2ptest.Run(t, 2, func(w *p2p.World) {
 			s := &Session{World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0, report: &reporter{Table: Table{Out: &out, JSON: true}}}
-			stream := streamed{verified, 4, false}
+			stream := streamed{Verified: verified, Window: 4}
+			sliding, many := stream, stream
+			sliding.Sliding, many.Many = true, true
 			one := pairs{Counts{1}}
-			for _, test := range []Test{&Latency{Verified: verified}, &Bandwidth{stream}, &Rate{stream, one, false}, &Rate{stream, one, true}, &Overlap{verified}} {
+			for _, test := range []Test{&Latency{Verified: verified}, &Bandwidth{stream}, &Bandwidth{sliding}, &Rate{stream, one}, &Rate{many, one}, &Overlap{verified}} {
 				for _, size := range []int{0, 9, 100 << 10} {
 					require.NoError(t, test.Run(s, size, 10))
 				}
 			}
 		})
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		require.Len(t, lines, 15)
+		require.Len(t, lines, 18)
 		var r Result
 		require.NoError(t, json.Unmarshal([]byte(lines[2]), &r))
 		require.Equal(t, [4]any{"lat", "loop", 100 << 10, 10}, [4]any{r.Test, r.Device, r.Size, r.Iters})
 		require.Positive(t, r.AvgUs)
 		require.Positive(t, r.MidUs)
 		require.Positive(t, r.P99Us)
+	}
+}
+
+// TestAnswers: the receiver answers each window, or once where the window slides, by 4 bytes, and
+// the sender waits for all answers. The other rank is played by hand.
+func TestAnswers(t *testing.T) {
+	ctx := t.Context()
+	for _, sliding := range []bool{false, true} {
+		answers := 3
+		if sliding {
+			answers = 1
+		}
+		p2ptest.Run(t, 2, func(w *p2p.World) {
+			s := &Session{World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0}
+			p := (&streamed{Window: 3, Sliding: sliding}).part(s, 8, 0, 1)
+			for real := range 2 {
+				p.begin(7, false)
+				switch {
+				case w.Rank() == real:
+					require.NoError(t, p.move(w))
+				case real == 1:
+					for range p.n {
+						require.NoError(t, w.Send(ctx, 1, pairTag(data, 0), make([]byte, 8)))
+					}
+				default:
+					for range answers {
+						require.NoError(t, w.Send(ctx, 0, pairTag(done, 0), make([]byte, 4)))
+					}
+					for range p.n {
+						_, err := w.Recv(ctx, pairTag(data, 0), p2p.MaskExact, make([]byte, 8))
+						require.NoError(t, err)
+					}
+				}
+				require.NoError(t, s.sync())
+				for range answers * real * s.Peer { // rank 0, of a receiver that is real
+					got, err := w.Recv(ctx, pairTag(done, 0), p2p.MaskExact, make([]byte, 8))
+					require.NoError(t, err)
+					require.EqualValues(t, 4, got.Len)
+				}
+				_, found, err := w.Iprobe(pairTag(done, 0), p2p.MaskExact)
+				require.NoError(t, err)
+				require.False(t, found)
+			}
+		})
 	}
 }
 

@@ -16,6 +16,7 @@ type Result struct {
 	Ranks      int      `json:"ranks,omitempty" col:"ranks"` // of the job
 	Size       int      `json:"size" col:"size"`
 	Window     int      `json:"window,omitempty" col:"window"`
+	Sliding    bool     `json:"sliding,omitempty"` // the window
 	Depth      int      `json:"depth,omitempty" col:"depth"`
 	Kind       string   `json:"kind,omitempty" col:"kind"`             // depth: of the queued entries
 	Goroutines int      `json:"goroutines,omitempty" col:"goroutines"` // of each rank, in pairs; msg_s and mb_s are of all

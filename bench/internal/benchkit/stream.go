@@ -2,6 +2,7 @@ package benchkit
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"time"
@@ -12,8 +13,10 @@ import (
 // streamed are the flags of streams from rank 0 to rank 1.
 type streamed struct {
 	Verified
-	Window int
-	Cold   bool
+	Window  int
+	Cold    bool
+	Sliding bool
+	Many    bool // a flag of Rate alone
 }
 
 // Register adds the flags.
@@ -21,6 +24,7 @@ func (f *streamed) Register(fs *flag.FlagSet) {
 	f.Verified.Register(fs)
 	fs.IntVar(&f.Window, "window", 64, "messages under way at once")
 	fs.BoolVar(&f.Cold, "cold", false, "take another buffer for each message, from so many that none is in a cache")
+	fs.BoolVar(&f.Sliding, "sliding", false, "wait for the oldest message before the next, and answer once, instead of ending windows and answering each")
 }
 
 const maxWindow = 1 << 14
@@ -34,7 +38,7 @@ func (f *streamed) Faults() []error {
 	return errs
 }
 
-// Bandwidth measures streams of long messages, where the oldest of a window is waited for.
+// Bandwidth measures streams of long messages.
 type Bandwidth struct{ streamed }
 
 // NewBandwidth has the defaults.
@@ -46,15 +50,14 @@ func NewBandwidth() *Bandwidth {
 
 // Run measures a size.
 func (b *Bandwidth) Run(s *Session, size, iters int) error {
-	return s.Report(b.measure(s, "bw", size, iters, 1, (*part).sliding))
+	return s.Report(b.measure(s, "bw", size, iters, 1, (*part).move))
 }
 
-// Rate measures windows of messages so small that their number is what counts: each window is
-// completed by one call before the next begins, and may be posted by one.
+// Rate measures messages so small that their number is what counts. Each window may be posted by
+// one call.
 type Rate struct {
 	streamed
 	pairs
-	Many bool
 }
 
 // NewRate has the defaults.
@@ -72,16 +75,18 @@ func (r *Rate) Register(fs *flag.FlagSet) {
 }
 
 // Faults of the flags.
-func (r *Rate) Faults() []error { return append(r.streamed.Faults(), r.faults()...) }
+func (r *Rate) Faults() []error {
+	errs := append(r.streamed.Faults(), r.faults()...)
+	if r.Many && r.Sliding {
+		errs = append(errs, errors.New("-many and -sliding exclude each other"))
+	}
+	return errs
+}
 
 // Run measures a size.
 func (r *Rate) Run(s *Session, size, iters int) error {
-	move := (*part).windows
-	if r.Many {
-		move = (*part).many
-	}
 	for _, n := range r.Goroutines {
-		result, err := r.measure(s, "rate", size, iters, n, move)
+		result, err := r.measure(s, "rate", size, iters, n, (*part).move)
 		result.Goroutines = n
 		if err = s.Report(result, err); err != nil {
 			return err
@@ -99,11 +104,17 @@ type part struct {
 	shared       []byte        // the buffer of every message whose payload is not verified
 	pool         []byte        // -cold: what buffers are cut from instead; else nil
 	bufs         [][]byte      // those of a window of messages whose payloads are; else nil
+	slide        bool
+	many         []p2p.Transfer // a window for calls that post all of it; else nil
+	answer       [4]byte
 	err          error
 }
 
 func (f *streamed) part(s *Session, size, pair, n int) *part {
-	p := &part{window: f.Window, pair: pair, first: s.First, shared: make([]byte, size), reqs: make([]p2p.Request, f.Window)}
+	p := &part{window: f.Window, pair: pair, first: s.First, slide: f.Sliding, shared: make([]byte, size), reqs: make([]p2p.Request, f.Window)}
+	if f.Many {
+		p.many = make([]p2p.Transfer, f.Window)
+	}
 	if f.Cold && size > 0 {
 		p.pool = coldPool(size, f.Window, n)
 	}
@@ -152,7 +163,7 @@ func (f *streamed) measure(s *Session, test string, size, iters, n int, move fun
 	}
 	cpu, err := s.total(after - before)
 	r := s.Result(test, size, iters, elapsed)
-	r.Window = f.Window
+	r.Window, r.Sliding = f.Window, f.Sliding
 	if bytes := float64(size) * float64(iters); bytes > 0 {
 		r.CPUPerGB = cpu.Seconds() / (bytes / 1e9)
 	}
@@ -238,17 +249,18 @@ func (p *part) post(w *p2p.World, i int) p2p.Request {
 	return w.Irecv(pairTag(data, p.pair), p2p.MaskExact, p.buf(i))
 }
 
-// agree returns on rank 0 when rank 1 has received all.
+// agree returns on rank 0 when rank 1 has received all: it sends the answer of osu_mbw_mr.
 func (p *part) agree(w *p2p.World) error {
 	ctx, done := context.Background(), pairTag(done, p.pair)
 	if w.Rank() == 1 {
-		return w.Send(ctx, 0, done, nil)
+		return w.Send(ctx, 0, done, p.answer[:])
 	}
-	_, err := w.Recv(ctx, done, p2p.MaskExact, nil)
+	_, err := w.Recv(ctx, done, p2p.MaskExact, p.answer[:])
 	return err
 }
 
-// sliding waits for the oldest message before it starts another.
+// sliding waits for the oldest message before it starts another, as ucx_perftest's tag_bw waits for
+// room in its window.
 func (p *part) sliding(w *p2p.World) error {
 	for i := range p.n + p.window {
 		r := &p.reqs[i%p.window]
@@ -263,38 +275,37 @@ func (p *part) sliding(w *p2p.World) error {
 	return p.agree(w)
 }
 
-// windows moves window by window.
-func (p *part) windows(w *p2p.World) error {
+// move moves a batch, by windows that end as osu_mbw_mr's do: all of one is complete, and rank 1
+// answers.
+func (p *part) move(w *p2p.World) error {
+	if p.slide {
+		return p.sliding(w)
+	}
 	for i := 0; i < p.n; i += p.window {
-		reqs := p.reqs[:min(p.window, p.n-i)]
-		for k := range reqs {
-			reqs[k] = p.post(w, i+k)
+		if err := p2p.WaitAll(context.Background(), p.start(w, i, min(p.window, p.n-i)), nil); err != nil {
+			return err
 		}
-		if err := p2p.WaitAll(context.Background(), reqs, nil); err != nil {
+		if err := p.agree(w); err != nil {
 			return err
 		}
 	}
-	return p.agree(w)
+	return nil
 }
 
-// many is windows by calls that post many messages at once.
-func (p *part) many(w *p2p.World) error {
-	messages := make([]p2p.Transfer, p.window)
-	for i := 0; i < p.n; i += p.window {
-		messages = messages[:min(p.window, p.n-i)]
-		for k := range messages {
-			m := &messages[k]
-			m.Rank, m.Tag, m.Buf = 1-w.Rank(), pairTag(data, p.pair), p.buf(i+k)
+// start starts n messages, of which i is the first: by a call each, or by one for all.
+func (p *part) start(w *p2p.World, i, n int) []p2p.Request {
+	if p.many == nil {
+		for k := range n {
+			p.reqs[k] = p.post(w, i+k)
 		}
-		reqs := p.reqs[:0]
-		if w.Rank() == 0 {
-			reqs = w.Comm().IsendAll(reqs, messages)
-		} else {
-			reqs = w.Comm().IrecvAll(reqs, messages)
-		}
-		if err := p2p.WaitAll(context.Background(), reqs, nil); err != nil {
-			return err
-		}
+		return p.reqs[:n]
 	}
-	return p.agree(w)
+	for k := range n {
+		m := &p.many[k]
+		m.Rank, m.Tag, m.Buf = 1-w.Rank(), pairTag(data, p.pair), p.buf(i+k)
+	}
+	if w.Rank() == 0 {
+		return w.Comm().IsendAll(p.reqs[:0], p.many[:n])
+	}
+	return w.Comm().IrecvAll(p.reqs[:0], p.many[:n])
 }

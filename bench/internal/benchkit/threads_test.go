@@ -17,7 +17,11 @@ import (
 func TestGoroutines(t *testing.T) {
 	for _, check := range []bool{false, true} {
 		verified, several := Verified{Check: check}, pairs{Counts{1, 7}}
-		for name, test := range map[string]Test{"threads": &Threads{verified, several}, "rate": &Rate{streamed{verified, 3, false}, several, false}} {
+		for name, test := range map[string]Test{
+			"threads": &Threads{verified, several},
+			"rate":    &Rate{streamed{Verified: verified, Window: 3}, several},
+			"many":    &Rate{streamed{Verified: verified, Window: 3, Many: true}, several},
+			"sliding": &Rate{streamed{Verified: verified, Window: 3, Sliding: true}, several}} {
 			var out bytes.Buffer
 			p2ptest.Run(t, 2, func(w *p2p.World) {
 				s := &Session{World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0, report: &reporter{Table: Table{Out: &out}}}

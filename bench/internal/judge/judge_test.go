@@ -39,11 +39,11 @@ func (f *fake) Run(_ context.Context, _ peers.Job, iters int, _ [2]int) (peers.S
 }
 
 // script is a program that prints a line, in place of bench.
-func script(t *testing.T, line string) string {
+func script(t *testing.T, line string) Program {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "bench")
 	require.NoError(t, os.WriteFile(name, []byte("#!/bin/sh\necho '"+line+"'\n"), 0o700))
-	return name
+	return Program{Settings: Tuned, Path: name, Env: "GOMAXPROCS=7"}
 }
 
 // hops is a probe that tells these, the last for ever.
@@ -73,7 +73,7 @@ func TestMeasure(t *testing.T) {
 
 	var text, line bytes.Buffer
 	require.NoError(t, (&Report{Out: &text}).Row(res))
-	require.Regexp(t, `^shm-lat-8 +2\.400 us +ucx +1\.20 +1\.20 to 1\.20 +<= 1\.25 \(1\) pass +openmpi 3\.000 \(0\.80\) ucx 2\.000 \(1\.20\); samples 4\+4\+4, 0 dropped`, text.String())
+	require.Regexp(t, `^shm-lat-8 +tuned +2\.400 us +ucx +1\.20 +1\.20 to 1\.20 +<= 1\.25 \(1\) pass +openmpi 3\.000 \(0\.80\) ucx 2\.000 \(1\.20\); samples 4\+4\+4, 0 dropped`, text.String())
 	require.NoError(t, (&Report{Out: &line, JSON: true}).Row(res))
 	var back Result
 	require.NoError(t, json.Unmarshal(line.Bytes(), &back))
@@ -121,10 +121,10 @@ func TestWhoFails(t *testing.T) {
 
 	j.Self = script(t, `{"p50_us":2}`)
 	res = j.Measure(t.Context(), named(t, "shm-lat-8"))
-	require.Contains(t, res.Errors[0], "ours: there is no mid_us in what bench lat -device shm")
+	require.Contains(t, res.Errors[0], "ours: there is no mid_us in what GOMAXPROCS=7 bench lat -device shm")
 	require.Equal(t, Missing, res.Verdict)
 
-	j.Self = filepath.Join(t.TempDir(), "none")
+	j.Self.Path = filepath.Join(t.TempDir(), "none")
 	var text bytes.Buffer
 	require.NoError(t, (&Report{Out: &text}).Row(j.Measure(t.Context(), named(t, "shm-lat-8"))))
 	require.Contains(t, text.String(), "not measured\n    ours: ")
@@ -196,6 +196,25 @@ func TestCommands(t *testing.T) {
 	require.Equal(t, "bench lat -device shm -sizes 8 -iters 7 -json", strings.Join(row.base.command("bench", 7), " "))
 	require.NotContains(t, named(t, "idle-cpu").ours.command("bench", 0)[3:], "-iters 0")
 	require.Contains(t, named(t, "shm-bw-4m-cold").ours.command("bench", 9), "-cold")
+	require.Contains(t, named(t, "shm-bw-4m-sliding").ours.command("bench", 9), "-sliding")
+}
+
+// TestSettings: ours has the environment of its settings, and marks are for the tuned ones.
+func TestSettings(t *testing.T) {
+	j := &Judge{Rounds: 3, Sample: time.Millisecond, Self: script(t, `{"mid_us":'$GOMAXPROCS'}`), Peers: []peers.Peer{&fake{name: "ucx", us: 1}}, probe: hops(100)}
+	res := j.Measure(t.Context(), named(t, "shm-lat-8"))
+	require.Equal(t, [4]any{"tuned", 7.0, 1.25, Fail}, [4]any{res.Settings, res.Ratio, res.Must, res.Verdict})
+	require.True(t, strings.HasPrefix(res.Ours.Command, "GOMAXPROCS=7 bench lat -device shm"), res.Ours.Command)
+	j.Self.Settings = Default
+	res = j.Measure(t.Context(), named(t, "shm-lat-8"))
+	require.Equal(t, [5]any{"default", 7.0, 0.0, 0.0, None}, [5]any{res.Settings, res.Ratio, res.Must, res.Aim, res.Verdict})
+}
+
+// TestNobodyToCompareWith: where no peer takes part in a row, its mark says nothing of the figure.
+func TestNobodyToCompareWith(t *testing.T) {
+	j := &Judge{Rounds: 3, Sample: time.Millisecond, Self: script(t, `{"msg_s":1e6}`), probe: hops(100)}
+	res := j.Measure(t.Context(), named(t, "shm-rate-8"))
+	require.Equal(t, [4]any{1e6, 0.0, 0.0, None}, [4]any{res.Ours.Median, res.Ratio, res.Must, res.Verdict})
 }
 
 func TestPhase(t *testing.T) {

@@ -34,13 +34,13 @@ const asRank = `RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE MAST
 
 // run measures once. The figures are those of one line that bench prints, and the number of cycles
 // of the garbage collector after the first second, in which programs start.
-func (s start) run(ctx context.Context, self string, iters int) (peers.Sample, error) {
-	args := s.command(self, iters)
+func (s start) run(ctx context.Context, p Program, iters int) (peers.Sample, error) {
+	args := s.command(p.Path, iters)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	// An interrupt lets the program end its ranks.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	cmd.WaitDelay = 10 * time.Second
-	cmd.Env = append(os.Environ(), trace)
+	cmd.Env = append(os.Environ(), trace, p.Env)
 	if s.mpirun {
 		port, err := peers.FreePort()
 		if err != nil {

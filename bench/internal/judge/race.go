@@ -17,10 +17,20 @@ type Judge struct {
 	Sample time.Duration // what a sample takes, roughly
 	Peers  []peers.Peer
 	CPUs   [2]int
-	Self   string // the path of bench
+	Self   Program
 
 	probe func([2]int) (time.Duration, error) // nil: hop.Probe
 }
+
+// Program is bench with its settings.
+type Program struct {
+	Settings  string // one of those below
+	Path, Env string // what is run, and what is added to its environment
+}
+
+// The settings of ours: as docs/performance.md advises, which the marks are for, and those of who
+// sets nothing.
+const Tuned, Default = "tuned", "default"
 
 // most is how many rounds are made for each that is asked for before noise is accepted as a fact.
 const most = 3
@@ -42,6 +52,9 @@ type contestant struct {
 
 // Measure makes rounds until each contestant has enough samples in one phase of the hop.
 func (j *Judge) Measure(ctx context.Context, r Row) Result {
+	if j.Self.Settings == Default {
+		r.Must, r.Aim = 0, 0
+	}
 	list := j.contestants(r)
 	for _, c := range list {
 		j.calibrate(ctx, r, c)
@@ -59,7 +72,9 @@ func (j *Judge) Measure(ctx context.Context, r Row) Result {
 	if err := ctx.Err(); err != nil {
 		list[0].err = err // what ended because of it is nobody's fault
 	}
-	return newResult(r, list)
+	res := newResult(r, list)
+	res.Settings = j.Self.Settings
+	return res
 }
 
 // samplesOf those that take part.
@@ -94,7 +109,9 @@ func (j *Judge) start(name string, r Row, s start) *contestant {
 		measure: func(ctx context.Context, iters int) (peers.Sample, error) {
 			return s.run(ctx, j.Self, iters)
 		},
-		command: func(iters int) string { return strings.Join(s.command("bench", iters), " ") }}
+		command: func(iters int) string {
+			return strings.TrimSpace(j.Self.Env + " " + strings.Join(s.command("bench", iters), " "))
+		}}
 	if s.fixed {
 		c.iters = 0
 	}

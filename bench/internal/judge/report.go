@@ -26,9 +26,9 @@ func (p *Report) Host(h Host) error {
 	}
 	_, err := fmt.Fprintf(p.Out, "# %s, %s, %d processors of which %d and %d are used; %s%s\n"+
 		"# ratio: ours over the best reference, and in which range 90 %% of ratios of resampled medians lie; mark: what it must reach, and the aim\n"+
-		"%-22s %12s  %-9s %6s %15s %16s %-6s %s\n",
+		"%-22s %-8s %12s  %-9s %6s %15s %16s %-6s %s\n",
 		h.Processor, h.Kernel, h.CPUs, h.Pinned[0], h.Pinned[1], h.Go, names,
-		"row", "ours", "best", "ratio", "90 %", "mark (aim)", "", "each: figure (ratio)")
+		"row", "settings", "ours", "best", "ratio", "90 %", "mark (aim)", "", "each: figure (ratio)")
 	return err
 }
 
@@ -47,7 +47,7 @@ func (p *Report) Row(res Result) error {
 	}
 	unit, scale := res.row.unit()
 	b := &strings.Builder{}
-	fmt.Fprintf(b, "%-22s ", res.Row)
+	fmt.Fprintf(b, "%-22s %-8s ", res.Row, res.Settings)
 	switch {
 	case res.Verdict == Missing && res.Ratio == 0:
 		fmt.Fprintf(b, "%12s", "not measured")

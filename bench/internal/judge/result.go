@@ -13,19 +13,21 @@ const (
 
 // Result is what a row came to, as -json has it.
 type Result struct {
-	Test   string  `json:"test"` // "compare"
-	Row    string  `json:"row"`
-	About  string  `json:"about"`
-	What   string  `json:"what"` // the test of bench
-	Device string  `json:"device,omitempty"`
-	Size   int     `json:"size,omitempty"`
-	Cold   bool    `json:"cold,omitempty"`
-	Depth  int     `json:"depth,omitempty"`
-	Kind   string  `json:"kind,omitempty"`
-	Metric string  `json:"metric"`
-	Higher bool    `json:"higher_is_better"`
-	Must   float64 `json:"must,omitempty"`
-	Aim    float64 `json:"aim,omitempty"`
+	Test     string  `json:"test"` // "compare"
+	Row      string  `json:"row"`
+	About    string  `json:"about"`
+	What     string  `json:"what"`               // the test of bench
+	Settings string  `json:"settings,omitempty"` // of ours
+	Device   string  `json:"device,omitempty"`
+	Size     int     `json:"size,omitempty"`
+	Cold     bool    `json:"cold,omitempty"`
+	Sliding  bool    `json:"sliding,omitempty"`
+	Depth    int     `json:"depth,omitempty"`
+	Kind     string  `json:"kind,omitempty"`
+	Metric   string  `json:"metric"`
+	Higher   bool    `json:"higher_is_better"`
+	Must     float64 `json:"must,omitempty"`
+	Aim      float64 `json:"aim,omitempty"`
 
 	HopNs      [2]float64 `json:"hop_ns"` // the phase: from, to
 	Ours       Figure     `json:"ours"`
@@ -82,7 +84,7 @@ func newResult(r Row, list []*contestant) Result {
 	res := Result{Test: "compare", Row: r.Name, About: r.About, What: r.ours.args[0], Metric: r.metric, Higher: r.higher(), Must: r.Must, Aim: r.Aim,
 		Verdict: Missing, References: []Figure{}, row: r}
 	if j := r.job; j != nil {
-		res.Device, res.Size, res.Cold, res.Depth, res.Kind = j.Device, j.Size, j.Cold, j.Depth, j.Kind
+		res.Device, res.Size, res.Cold, res.Sliding, res.Depth, res.Kind = j.Device, j.Size, j.Cold, j.Sliding, j.Depth, j.Kind
 	}
 	for _, c := range list {
 		if c.err != nil {
@@ -104,7 +106,10 @@ func newResult(r Row, list []*contestant) Result {
 			res.References = append(res.References, f)
 		}
 	}
-	res.compare(p, n, len(list) > 1)
+	if r.job != nil && len(list) == 1 {
+		res.Must, res.Aim = 0, 0 // whom they speak of takes no part
+	}
+	res.compare(p, n, len(list) > 1 || r.job != nil)
 	return res
 }
 

@@ -91,6 +91,9 @@ func ours(j peers.Job) []string {
 		if j.Cold {
 			args = append(args, "-cold")
 		}
+		if j.Sliding {
+			args = append(args, "-sliding")
+		}
 	case "depth":
 		args = append(args, "-kind", j.Kind, "-depths", strconv.Itoa(j.Depth))
 	case "threads":

@@ -26,13 +26,13 @@ func curves() []Row {
 		rows = append(rows, latency("shm", size, 0, 0))
 	}
 	for _, size := range []int{1 << 10, 4 << 10, 16 << 10} {
-		rows = append(rows, bandwidth("shm", size, false, 0, 0))
+		rows = append(rows, stream("bw", "shm", size, "", 0, 0), stream("bw", "shm", size, sliding, 0, 0))
 	}
 	for _, size := range []int{64, 1 << 10, 8 << 10, 64 << 10, 1 << 20} {
 		rows = append(rows, latency("tcp", size, 0, 0))
 	}
 	for _, size := range []int{4 << 10, 16 << 10, 256 << 10, 4 << 20} {
-		rows = append(rows, bandwidth("tcp", size, false, 0, 0))
+		rows = append(rows, stream("bw", "tcp", size, "", 0, 0), stream("bw", "tcp", size, sliding, 0, 0))
 	}
 	return rows
 }
@@ -56,28 +56,24 @@ func shm() []Row {
 	for _, size := range []int{1 << 10, 4 << 10, 8 << 10, 64 << 10} {
 		rows = append(rows, latency("shm", size, 0.9, 0.6))
 	}
-	many := rate("shm", 0.8, 1.2)
+	many := stream("rate", "shm", 8, "", 0.8, 1.2)
 	many.Name, many.About = many.Name+"-many", many.About+", ours by calls that post and complete many at once"
 	many.ours.args = append(many.ours.args, "-many")
-	rows = append(rows, rate("shm", 0.6, 1.0), many)
-	for _, cold := range []bool{false, true} {
+	rows = append(rows, stream("rate", "shm", 8, "", 0.6, 1.0), many, stream("rate", "shm", 8, sliding, 0.6, 1.0))
+	for _, pattern := range []string{"", sliding, cold} {
 		for _, size := range []int{64 << 10, 256 << 10, 1 << 20, 4 << 20} {
-			rows = append(rows, bandwidth("shm", size, cold, 1.5, 2))
+			rows = append(rows, stream("bw", "shm", size, pattern, 1.5, 2))
 		}
 	}
 	return rows
 }
 
 func tcp() []Row {
-	ucx := rate("tcp", 5, 20, "ucx")
-	ucx.Name += "-ucx"
-	return []Row{
-		latency("tcp", 8, 1.0, 0),
-		rate("tcp", 1.0, 0),
-		ucx,
-		bandwidth("tcp", 64<<10, false, 1.0, 1.3),
-		bandwidth("tcp", 1<<20, false, 1.0, 1.3),
+	rows := []Row{latency("tcp", 8, 1.0, 0), stream("rate", "tcp", 8, "", 1.0, 0), stream("rate", "tcp", 8, sliding, 5, 20)}
+	for _, pattern := range []string{"", sliding} {
+		rows = append(rows, stream("bw", "tcp", 64<<10, pattern, 1.0, 1.3), stream("bw", "tcp", 1<<20, pattern, 1.0, 1.3))
 	}
+	return rows
 }
 
 func latency(device string, size int, must, aim float64) Row {
@@ -85,15 +81,16 @@ func latency(device string, size int, must, aim float64) Row {
 		peers.Job{Test: "lat", Device: device, Size: size}, must, aim)
 }
 
-func rate(device string, must, aim float64, names ...string) Row {
-	return against(device+"-rate-8", "message rate, window 64", peers.Job{Test: "rate", Device: device, Size: 8, Window: window}, must, aim, names...)
-}
+// Patterns of streams beside windows that end and are answered, as MPI's program has them: windows
+// of buffers that are in no cache, and one window that slides, as UCX's program has it.
+const cold, sliding = "cold", "sliding"
 
-func bandwidth(device string, size int, cold bool, must, aim float64) Row {
-	r := against(fmt.Sprintf("%s-bw-%s", device, sizeName(size)), "bandwidth, window 64",
-		peers.Job{Test: "bw", Device: device, Size: size, Window: window, Cold: cold}, must, aim)
-	if cold {
-		r.Name, r.About = r.Name+"-cold", r.About+", buffers that are in no cache"
+func stream(test, device string, size int, pattern string, must, aim float64) Row {
+	name := fmt.Sprintf("%s-%s-%s", device, test, sizeName(size))
+	about := map[string]string{"rate": "message rate, ", "bw": "bandwidth, "}[test] +
+		map[string]string{"": "windows of 64", cold: "windows of 64 buffers that are in no cache", sliding: "a sliding window of 64"}[pattern]
+	if pattern != "" {
+		name += "-" + pattern
 	}
-	return r
+	return against(name, about, peers.Job{Test: test, Device: device, Size: size, Window: window, Sliding: pattern == sliding, Cold: pattern == cold}, must, aim)
 }

@@ -92,11 +92,13 @@ func printed(ctx context.Context, prefix, name string, args ...string) string {
 func (m *mpi) Name() string    { return m.name }
 func (m *mpi) Version() string { return m.release }
 
-// Can: MPI has no masks.
+// Can: MPI has no masks, and the program no sliding window.
 func (m *mpi) Can(j Job) bool {
 	switch j.Test {
-	case "lat", "rate", "bw", "threads":
+	case "lat", "threads":
 		return true
+	case "rate", "bw":
+		return !j.Sliding
 	case "depth":
 		return j.Kind != "masks"
 	}

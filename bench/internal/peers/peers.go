@@ -15,6 +15,7 @@ type Job struct {
 	Device  string // shm or tcp
 	Size    int
 	Window  int    // rate, bw: messages under way at once
+	Sliding bool   // rate, bw: the oldest is waited for; else windows end, and each is answered
 	Cold    bool   // rate, bw: another buffer for each message, none of them in a cache
 	Depth   int    // depth: queued entries that do not match
 	Kind    string // depth: posted, unexpected or anysource

@@ -38,6 +38,19 @@ func TestParseUCX(t *testing.T) {
 	}
 }
 
+// TestSamePattern: who takes part in a stream does what ours does there.
+func TestSamePattern(t *testing.T) {
+	for _, test := range []string{"rate", "bw"} {
+		windows := Job{Test: test, Device: "shm", Size: 8, Window: 64}
+		sliding, cold := windows, windows
+		sliding.Sliding, cold.Cold = true, true
+		require.Equal(t, [3]bool{false, true, false}, [3]bool{ucx{}.Can(windows), ucx{}.Can(sliding), ucx{}.Can(cold)})
+		require.Equal(t, [3]bool{true, false, true}, [3]bool{(&mpi{}).Can(windows), (&mpi{}).Can(sliding), (&mpi{}).Can(cold)})
+		require.Contains(t, ucx{}.Command(sliding, 10, [2]int{0, 1}), " -t tag_bw -s 8 -n 10 -w 2 -c 1 -f -v -O 64")
+	}
+	require.NotContains(t, ucx{}.Command(Job{Test: "lat"}, 10, [2]int{0, 1}), "-O")
+}
+
 func TestParse(t *testing.T) {
 	s, err := Parse([]byte(`{"test":"lat","p50_us":1.5,"offload":{"drops":1},"async":true}`))
 	require.NoError(t, err)
@@ -90,6 +103,7 @@ func TestPeers(t *testing.T) {
 		"msg_s":        {Test: "rate", Device: "shm", Size: 8, Window: 64},
 		"mb_s":         {Test: "bw", Device: "tcp", Size: 70000, Window: 8},
 		"cpu_s_per_gb": {Test: "bw", Device: "shm", Size: 1 << 20, Window: 8, Cold: true},
+		"sliding":      {Test: "bw", Device: "shm", Size: 70000, Window: 8, Sliding: true},
 		"p99_us":       {Test: "depth", Device: "shm", Size: 8, Kind: "unexpected", Depth: 50},
 		"avg_us":       {Test: "threads", Device: "shm", Size: 8, Threads: 2},
 	}
@@ -98,6 +112,9 @@ func TestPeers(t *testing.T) {
 		for figure, j := range jobs {
 			if !p.Can(j) {
 				continue
+			}
+			if j.Sliding {
+				figure = "mb_s"
 			}
 			s, err := p.Run(t.Context(), j, 100, [2]int{0, 1})
 			require.NoError(t, err)

@@ -16,8 +16,8 @@ import (
 // perftest is UCX's benchmark program, Debian package ucx-utils.
 const perftest = "ucx_perftest"
 
-// ucx is ucx_perftest as it comes. Its buffers stay in the cache, and its bandwidth tests bound the
-// messages under way by credit of their own.
+// ucx is ucx_perftest as it comes. Its buffers stay in the cache. Each side of tag_bw waits until
+// fewer messages than -O are under way before it starts another; at the end the receiver answers.
 type ucx struct{ release string }
 
 func findUCX(ctx context.Context) (Peer, error) {
@@ -38,7 +38,10 @@ var ucxTests = map[string]struct{ name, column string }{
 	"threads": {"tag_lat", "threads_lat"},
 }
 
-func (ucx) Can(j Job) bool { return ucxTests[j.Test].name != "" && !j.Cold }
+func (ucx) Can(j Job) bool {
+	test := ucxTests[j.Test].name
+	return test != "" && !j.Cold && j.Sliding == (test == "tag_bw")
+}
 
 // ucxEnv chooses UCX's transports as ours are chosen.
 var ucxEnv = map[string][]string{
@@ -50,6 +53,9 @@ var ucxEnv = map[string][]string{
 func (ucx) client(j Job, iters int, cpu int) []string {
 	args := []string{"127.0.0.1", "-t", ucxTests[j.Test].name, "-s", strconv.Itoa(j.Size), "-n", strconv.Itoa(iters),
 		"-w", strconv.Itoa(iters/10 + 1), "-c", strconv.Itoa(cpu), "-f", "-v"}
+	if j.Window > 0 {
+		args = append(args, "-O", strconv.Itoa(j.Window))
+	}
 	if j.Threads > 1 {
 		args = append(args, "-T", strconv.Itoa(j.Threads))
 	}
