@@ -96,6 +96,9 @@ func (m *Message) recv(ctx context.Context, mask uint64, buf []byte) (Status, er
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := m.use(); err != nil {
+		if m.alloc && err == errWithdrawn {
+			e.m.Returned++
+		}
 		e.countFailedLocked(err)
 		return Status{}, err
 	}
@@ -155,7 +158,7 @@ func (m *Message) copyOut(buf []byte) (Status, error) {
 
 // RecvAlloc is Recv into a new slice of the message's length, of at most limit bytes; 0 is no
 // limit. What is longer, or than any slice can be, is ErrTruncated, with the first limit bytes, or
-// none.
+// none. Where the message is withdrawn meanwhile it probes again, behind what is posted then.
 func (e *Engine) RecvAlloc(ctx context.Context, src int, tag, mask uint64, limit int64) ([]byte, Status, error) {
 	for {
 		m := &Message{e: e, alloc: true}

@@ -207,7 +207,8 @@ func (r *rank) failedReceive(tag uint64) bool {
 func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 	h := &matchmodel.History{Messages: make([][]uint64, len(mail))}
 	if r.returned() {
-		h.Withdrawn, h.Behind = make([][]int, len(mail)), w.plan.Params.Tags > 0
+		again := slices.ContainsFunc(r.ops, func(o *op) bool { return o.takes && o.call }) // RecvAlloc
+		h.Withdrawn, h.Behind = make([][]int, len(mail)), again || w.plan.Params.Tags > 0
 		h.Returns = r.returns()
 	}
 	at := map[*op]int{}
