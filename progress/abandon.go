@@ -13,8 +13,10 @@ import "github.com/tagmatch/tagmatch/transport"
 func (op *Op) abandon() (ended, busy bool) {
 	e := op.e
 	r, tag := op.read, op.tag
+	p := &e.peers[r.src]
 	if op.linked && op.revoked() {
-		e.peers[r.src].endRevoked(op, ErrCanceled)
+		p.endRevoked(op, ErrCanceled)
+		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: r.appCtx})
 		return true, false
 	}
 	if _, _, ok := e.posted.Find(tag); ok {
@@ -24,9 +26,10 @@ func (op *Op) abandon() (ended, busy bool) {
 		return false, true
 	}
 	op.complete(Status{}, ErrCanceled)
-	p := &e.peers[r.src]
 	switch {
-	case p.lost != nil, e.broken != nil, r.err == transport.ErrDeregistered: // nobody can read it
+	case p.lost != nil, e.broken != nil: // nobody can read it
+	case r.err == transport.ErrDeregistered:
+		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: r.appCtx})
 	case r.err == transport.ErrUnreadable:
 		p.sendCtrl(ctrl{kind: ctrlUnreadable, id: r.appCtx})
 	case r.err != nil && r.err != transport.ErrUnwritable: // which another receive need not meet
