@@ -64,45 +64,9 @@ func (hs handles) draw(t *rapid.T) Handle {
 }
 
 type postedMachine struct {
-	q     *Posted[int]
-	m     naive
-	seen  handles
-	taken []item // that have left the queue, or were skipped
-}
-
-func (s *postedMachine) take(k int) item {
-	e := s.m.take(k)
-	s.taken = append(s.taken, e)
-	return e
-}
-
-func (s *postedMachine) Skip(t *rapid.T) {
-	tag, mask := someTag.Draw(t, "tag"), someMask.Draw(t, "mask")
-	h := s.q.Skip()
-	_, has := s.q.Seq(h)
-	require.False(t, has)
-	s.taken = append(s.taken, item{tag & mask, mask, s.m.next, int(s.m.next), h})
-	s.m.next++
-}
-
-// Return puts some back that have left, or were skipped, those that left last more often.
-func (s *postedMachine) Return(t *rapid.T) {
-	for range rapid.IntRange(1, 5).Draw(t, "n") {
-		if len(s.taken) == 0 {
-			return
-		}
-		back := rapid.OneOf(rapid.IntRange(0, 5), rapid.IntRange(0, len(s.taken)-1)).Draw(t, "back")
-		k := max(0, len(s.taken)-1-back)
-		e := s.taken[k]
-		s.taken = slices.Delete(s.taken, k, k+1)
-		e.h = s.q.Return(e.h, e.tag, e.mask, e.v)
-		s.seen = append(s.seen, e.h)
-		at := slices.IndexFunc(s.m.list, func(later item) bool { return later.seq > e.seq })
-		if at < 0 {
-			at = len(s.m.list)
-		}
-		s.m.list = slices.Insert(s.m.list, at, e)
-	}
+	q    *Posted[int]
+	m    naive
+	seen handles
 }
 
 func (s *postedMachine) Post(t *rapid.T) {
@@ -147,7 +111,7 @@ func (s *postedMachine) match(t *rapid.T, tag uint64, limit Seq) {
 	k := s.m.find(tag, exact, limit)
 	require.Equal(t, k >= 0, ok)
 	if ok {
-		require.Equal(t, s.take(k).v, v)
+		require.Equal(t, s.m.take(k).v, v)
 	}
 }
 
@@ -176,7 +140,7 @@ func (s *postedMachine) Remove(t *rapid.T) {
 	require.Equal(t, k >= 0, ok)
 	require.Equal(t, ok, has)
 	if ok {
-		e := s.take(k)
+		e := s.m.take(k)
 		require.Equal(t, e.v, v)
 		require.Equal(t, e.seq, seq)
 	}
@@ -224,11 +188,11 @@ func (s *postedMachine) All(t *rapid.T) {
 		if mode >= 1 && v%2 == 0 {
 			_, ok := s.q.Remove(h)
 			require.True(t, ok)
-			s.take(s.m.byHandle(h))
+			s.m.take(s.m.byHandle(h))
 		}
 		if mode >= 2 && len(want) > 0 && v%3 == 0 { // the next as well
 			s.q.Remove(want[0].h)
-			s.take(s.m.byHandle(want[0].h))
+			s.m.take(s.m.byHandle(want[0].h))
 			want = want[1:]
 		}
 		if mode == 3 && v%5 == 0 {

@@ -75,38 +75,6 @@ func (q *Posted[T]) post(tag, mask uint64, v T) Handle {
 	return q.Post(tag, mask, v)
 }
 
-// Skip takes a place in the order for a receive that Return may put there. The handle is of no
-// entry.
-func (q *Posted[T]) Skip() Handle {
-	q.seq++
-	return makeHandle(0, q.seq-1)
-}
-
-// SkipTo gives the next receive a sequence number, which none has had: for receives that have the
-// sequence numbers of another queue.
-func (q *Posted[T]) SkipTo(seq Seq) { q.seq = seq }
-
-// Return puts a receive that has left the queue back into its place in the order; h is its last
-// handle, or that of a Skip. It takes time in proportion to the receives that were posted later.
-func (q *Posted[T]) Return(h Handle, tag, mask uint64, v T) Handle {
-	q.ring.settle()
-	i := q.insert(q.Place(h))
-	q.enter(i, tag, mask)
-	q.vals.set(i, v)
-	q.total++
-	l := q.links.at(i)
-	c := q.classes[l.owner]
-	for j := *c.lookup(q.links, l.key); j != i; { // those of its key that were posted later go behind it
-		next := q.links.at(j).next
-		if q.node(j).seq > q.node(i).seq {
-			c.remove(q.links, j)
-			c.push(q.links, j, l.key, l.owner)
-		}
-		j = next
-	}
-	return q.handle(i)
-}
-
 // Match removes and returns the oldest receive that matches the tag.
 func (q *Posted[T]) Match(tag uint64) (v T, ok bool) {
 	if q.total != 0 { // this form is inlined
@@ -212,12 +180,6 @@ func (q *Posted[T]) trim() {
 	for c, ok := q.drop(); ok; c, ok = q.drop() {
 		q.vals[c] = nil
 	}
-}
-
-// Place is the sequence number of a handle, also of a stale one: the last below NextSeq that it may
-// have.
-func (q *Posted[T]) Place(h Handle) Seq {
-	return q.seq - (q.seq-uint64(h>>indexBits))&genMask
 }
 
 // Seq returns the sequence number of a receive; false when the handle is stale.

@@ -30,7 +30,7 @@ const (
 type Handle uint64
 
 // Seq is a position in posting or arrival order: 1 for the first entry of a queue, then
-// ascending. None is used twice, but by Posted.Return.
+// ascending. None is used twice.
 type Seq = uint64
 
 // node is an entry's place in arrival order. Index 0 is no entry: as a link
@@ -116,21 +116,6 @@ func (s *slab) add() uint32 {
 	s.live++
 	s.enlist(i, e, s.seq)
 	s.seq++
-	return i
-}
-
-// insert takes a free entry for an earlier sequence number and puts it into its place in order.
-func (s *slab) insert(seq uint64) uint32 {
-	i := s.add()
-	s.seq--
-	e := s.node(i)
-	before := e.prev
-	for s.node(before).seq > seq {
-		before = s.node(before).prev
-	}
-	s.node(e.prev).next, s.node(0).prev = 0, e.prev
-	e.seq, e.prev, e.next = seq, before, s.node(before).next
-	s.node(e.prev).next, s.node(e.next).prev = i, i
 	return i
 }
 

@@ -16,9 +16,8 @@ import (
 // TestCancelRaces has sends and receives of all kinds end, by their contexts or by Cancel, at any
 // moment of an exchange, between ranks and within one, and checks that
 //   - the message is received once after success, not at all after a cancel, and at most once after
-//     ErrMaybeDelivered (which takes a receiver that does not answer: see
-//     TestDeadlineAgainstIdleRank), and whole: what its sender writes to the buffer afterwards
-//     nobody gets,
+//     ErrWithdrawn (which takes a receiver that does not answer: see TestDeadlineAgainstIdleRank),
+//     and whole: what its sender writes to the buffer afterwards nobody gets,
 //   - a receive that has ended without the message leaves it to the next one, and nothing is
 //     written to its buffer any more.
 func TestCancelRaces(t *testing.T) {
@@ -108,7 +107,7 @@ func (r *racer) sendRound() {
 	copy(buf, fresh(r.size))
 	outcome := byte(raceReceived)
 	switch {
-	case errors.Is(err, p2p.ErrMaybeDelivered):
+	case errors.Is(err, p2p.ErrWithdrawn):
 		outcome = raceWithdrawn
 	case err != nil:
 		require.True(r.t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, p2p.ErrCanceled), err)
@@ -214,7 +213,7 @@ func (r *racer) tryReceive() {
 		r.received(buf, st)
 	case err != nil:
 		require.Equal(r.t, nothing, st)
-		require.True(r.t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, p2p.ErrCanceled) || errors.Is(err, p2p.ErrInactive), err)
+		require.True(r.t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, p2p.ErrCanceled) || errors.Is(err, p2p.ErrWithdrawn), err)
 		fallthrough
 	default:
 		r.unread = buf

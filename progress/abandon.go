@@ -13,23 +13,32 @@ import "github.com/tagmatch/tagmatch/transport"
 func (op *Op) abandon() (ended, busy bool) {
 	e := op.e
 	r, tag := op.read, op.tag
-	p := &e.peers[r.src]
 	if op.linked && op.revoked() {
-		p.endRevoked(op, ErrCanceled)
-		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: r.appCtx})
+		e.peers[r.src].endRevoked(op, ErrCanceled)
 		return true, false
 	}
 	if _, _, ok := e.posted.Find(tag); ok {
 		return false, false
 	}
-	if !op.stopReading() {
+	if r.active > 0 && !e.tr.Abandon(r.src, op.slot.id()) {
 		return false, true
 	}
+	if op.linked {
+		e.peers[r.src].readq.remove(op)
+	}
+	if r.active == 0 {
+		op.releaseRead()
+	} else {
+		op.unread()
+		abandoned := e.newOpLocked(noteAbandoned, r.src, tag, 0, nil)
+		abandoned.slot, abandoned.read = op.slot, r
+		abandoned.move(opAbandoned)
+		e.reads.replace(op.slot, abandoned)
+	}
 	op.complete(Status{}, ErrCanceled)
+	p := &e.peers[r.src]
 	switch {
-	case p.lost != nil, e.broken != nil: // nobody can read it
-	case r.err == transport.ErrDeregistered:
-		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: r.appCtx})
+	case p.lost != nil, e.broken != nil, r.err == transport.ErrDeregistered: // nobody can read it
 	case r.err == transport.ErrUnreadable:
 		p.sendCtrl(ctrl{kind: ctrlUnreadable, id: r.appCtx})
 	case r.err != nil && r.err != transport.ErrUnwritable: // which another receive need not meet
@@ -42,28 +51,6 @@ func (op *Op) abandon() (ended, busy bool) {
 		e.unexp.Requeue(r.src, tag, r.seq, r.unmatched())
 	}
 	return true, false
-}
-
-// stopReading frees the buffer and the slot of a receive that reads; those reads that are under way
-// are abandoned. False: its sender's processor is in the middle of a copy to the buffer.
-func (op *Op) stopReading() bool {
-	e, r := op.e, op.read
-	if r.active > 0 && !e.tr.Abandon(r.src, op.slot.id()) {
-		return false
-	}
-	if op.linked {
-		e.peers[r.src].readq.remove(op)
-	}
-	if r.active == 0 {
-		op.releaseRead()
-		return true
-	}
-	op.unread()
-	abandoned := e.newOpLocked(noteAbandoned, r.src, op.tag, 0, nil)
-	abandoned.slot, abandoned.read = op.slot, r
-	abandoned.move(opAbandoned)
-	e.reads.replace(op.slot, abandoned)
-	return true
 }
 
 // abandoned counts the end of a read whose receive has ended before.

@@ -8,9 +8,10 @@ import (
 )
 
 // matchedInDevice is two receives that the device has matched with messages of 2000 and 2001 bytes.
-// They are too short, so that it leaves them to software when it is let: their reads do not end.
-func matchedInDevice(t *testing.T) (c *cluster, sends, recvs []Request) {
-	c = manual(t, 2, fakeOpts{revoke: true, tags: 4})
+// They are too short, so that it leaves them to software when it is let, with what software sent of
+// them if software: their reads do not end.
+func matchedInDevice(t *testing.T, software bool) (c *cluster, sends, recvs []Request) {
+	c = manual(t, 2, fakeOpts{revoke: true, tags: 4, software: software})
 	n := c.net.nodes[1]
 	n.holdRds, n.dev.holdData = true, true
 	for range 2 {
@@ -31,7 +32,7 @@ func matchedInDevice(t *testing.T) (c *cluster, sends, recvs []Request) {
 // requeued.
 func TestAbandonedAfterMatch(t *testing.T) {
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
-		c, sends, recvs := matchedInDevice(t)
+		c, sends, recvs := matchedInDevice(t, false)
 		n := c.net.nodes[1]
 		slices.Reverse(n.dev.data)
 		n.dev.holdData = false
@@ -48,25 +49,28 @@ func TestAbandonedAfterMatch(t *testing.T) {
 	}
 }
 
-// What a device reads goes on when its sender withdraws it. Left to software, it is there again for
-// its sender once its receive gives it up.
+// A sender that has withdrawn such a message is told when the receive gives it up: also where it
+// sent WITHDRAW before the name of its request was known here.
 func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
-	c, sends, recvs := matchedInDevice(t)
-	for _, s := range sends {
-		s.Cancel()
+	for _, software := range []bool{false, true} {
+		c, sends, recvs := matchedInDevice(t, software)
+		sends[0].Cancel()
+		c.step()
+		open(t, sends[0])
+		sends[1].Cancel()
+		c.step()
+		c.net.nodes[1].dev.holdData = false
+		c.step()
+		require.Empty(t, c.e[1].peers[0].withdraws)
+		requireAbandoned(t, recvs[0])
+		c.net.nodes[1].holdRds = false
+		c.step()
+		canceled(t, sends[0])
+		_, err := ended(t, recvs[1])
+		require.ErrorIs(t, err, ErrTruncated)
+		succeeded(t, sends[1])
+		c.quiet()
 	}
-	c.step()
-	open(t, sends...)
-	c.net.nodes[1].dev.holdData = false
-	c.step()
-	requireAbandoned(t, recvs[0])
-	c.net.nodes[1].holdRds = false
-	c.step()
-	canceled(t, sends[0])
-	_, err := ended(t, recvs[1])
-	require.ErrorIs(t, err, ErrTruncated)
-	succeeded(t, sends[1])
-	c.quiet()
 }
 
 // A receive that is cancelling only to end keeps nothing from those that are posted after it: of

@@ -1,9 +1,6 @@
 package progress
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // callLocked is finishLocked for an operation of which no Request was made.
 func (e *Engine) callLocked(ctx context.Context, op *Op) (Status, error) {
@@ -43,7 +40,7 @@ func (e *Engine) finishedLocked(op *Op, err error) (Status, error) {
 	case ErrCanceled:
 		opErr = err
 	case errRevoked:
-		opErr = fmt.Errorf("%w (%w)", err, ErrMaybeDelivered)
+		opErr = &revokedError{err}
 	}
 	return st, opErr
 }

@@ -93,7 +93,7 @@ func (o *offload) checkKept(posted *matching.Posted[*Op]) {
 		checkEntry(op, "V5", "the list of those that software keeps", opPosted)
 		invariant.Check(op.kept == h, "V5", "a receive that software keeps is under another handle: %s", op.note.where())
 		invariant.Check(op.note.order > last, "V5", "a receive that software keeps is behind one that was posted later: %s", op.note.where())
-		may := len(op.buf) >= o.least && op.covered() && op.kind == kindReceive && !op.back
+		may := len(op.buf) >= o.least && op.covered() && op.kind == kindReceive
 		invariant.Check(op.linked == may, "V18", "a receive that may go to the device, or may not, waits for it %v: %s", op.linked, op.note.where())
 		invariant.Check(!may || h != 0, "V6", "a receive that may go to the device is not where others look for it: %s", op.note.where())
 		last = op.note.order

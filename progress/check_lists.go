@@ -118,6 +118,7 @@ func (e *Engine) checkMessagesLocked() {
 		p.checkFlow()
 		invariant.Check(p.inspected || !p.foreign && !p.in.Probed(), "V18",
 			"rank %d has messages that a probe has asked for, and nobody looks at them", i)
+		invariant.Check(len(p.withdraws) == 0 || p.mayBeMatched(), "list", "rank %d has withdrawn a request that the device cannot have matched", i)
 	}
 	invariant.Check(committed == e.memory.Committed(), "credit", "%d bytes are committed to peers, %d are counted", committed, e.memory.Committed())
 }
@@ -136,8 +137,8 @@ func (p *peer) checkFlow() {
 // checkSendsLocked is V16: what a peer may read is registered.
 func (e *Engine) checkSendsLocked() {
 	checkSlots("sends", &e.sends, func(op *Op) {
-		checkEntry(op, "V16", "the table of rendezvous sends", opRequested, opWithdrawing)
-		invariant.Check(op.room() == 0 || op.region != nil || op.state == opWithdrawing, "V16", "a buffer that a peer may read is not registered: %s", op.note.where())
+		checkEntry(op, "V16", "the table of rendezvous sends", opRequested, opWithdrawing, opTaken)
+		invariant.Check(op.room() == 0 || op.region != nil, "V16", "a buffer that a peer may read is not registered: %s", op.note.where())
 		invariant.Check(e.peers[op.peer].lost == nil, "list", "a send to a rank that is lost has not ended: %s", op.note.where())
 	})
 }

@@ -125,6 +125,7 @@ func TestRulesAreChecked(t *testing.T) {
 		"receive beside its message":    {"V7", func(e *Engine) { e.unexp.KeepEager(0, 20, nil) }},
 		"posted without a search":       {"V7", func(e *Engine) { post(e, 11) }},
 		"beside a requeued message":     {"V7", func(e *Engine) { requeue(e, 12); post(e, 12) }},
+		"withdrawn what nobody has":     {"list", func(e *Engine) { e.peers[0].withdraws = []uint32{rndvName} }},
 		"message out of order": {"V1", func(e *Engine) {
 			for m := range e.unexp.All() {
 				m.Seq = 1

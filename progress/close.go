@@ -83,6 +83,9 @@ func (e *Engine) close(cause error) error {
 	}
 	if e.broken == nil {
 		e.broken, e.unusual = cause, true
+		for i := range e.peers { // polls go on until Stop returns, and find these no more
+			e.peers[i].failReads(cause)
+		}
 	}
 	e.wait.Stop()             // nobody may be inside the transport when it goes
 	e.failAllLocked(e.broken) // deregisters the buffers that peers may read, while the transport is there for it

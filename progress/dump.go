@@ -98,7 +98,7 @@ func (e *Engine) dumpSlots(b *bytes.Buffer, title string, t *slots) {
 		}
 		peer := "from " + rankName(op.peer)
 		switch op.state {
-		case opRequested, opWithdrawing:
+		case opRequested, opWithdrawing, opTaken:
 			peer = "to " + rankName(op.peer)
 		case opMatched, opReading:
 			peer = "from " + rankName(op.read.src)

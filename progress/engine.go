@@ -146,9 +146,10 @@ type peer struct {
 	fins    []uint32
 	ctrls   [][]byte
 
-	out      flow.Sender[Op]
-	requests int // rendezvous sends that have a slot in Engine.sends
-	in       flow.Receiver
+	out       flow.Sender[Op]
+	requests  int // rendezvous sends that have a slot in Engine.sends
+	in        flow.Receiver
+	withdraws []uint32 // requests that it has withdrawn, and that the device may have matched
 }
 
 // New makes an engine on the transport that newTransport makes around the engine's sink.

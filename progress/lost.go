@@ -71,7 +71,7 @@ func (p *peer) end(cause error) {
 	e.lost, e.unusual = append(e.lost, p.rank), true
 	e.newLossLocked(p.rank)
 	e.m.PeersLost++
-	p.fins, p.ctrls = nil, nil
+	p.fins, p.ctrls, p.withdraws = nil, nil, nil
 	err := peerError(p.rank, cause)
 	p.failSends(err)
 	p.out.Close()

@@ -8,7 +8,6 @@ type Metrics struct {
 	Offload OffloadMetrics
 
 	Grants      uint64 // times that a peer was granted more credit
-	Returned    uint64 // times that a receive went back to its place, or a RecvAlloc began again, without its message
 	Stale       uint64 // answers of peers that named no send, late or repeated
 	Sleeps      uint64 // waits for events in the transport
 	RequestsNow int    // rendezvous sends that the peer has not read yet
@@ -23,6 +22,8 @@ type Counters struct {
 	Unexpected               uint64 // messages that came before their receive
 	Truncated                uint64
 	Canceled                 uint64
+	Revoked                  uint64 // of them, sends whose buffer was deregistered without the receiver's answer
+	Withdrawn                uint64 // receives whose message was withdrawn while it was received
 	Queued                   uint64 // sends that had to wait for room or credit
 	HeldUp                   uint64 // times that sends to a peer were held up for credit
 	WantsSent, WantsReceived uint64 // receives that were named to peers whose sends are held up; the same by peers
@@ -76,8 +77,13 @@ func sizeClass(n uint64) int {
 // countFailedLocked counts an operation that ends with an error.
 func (e *Engine) countFailedLocked(err error) {
 	switch err {
-	case ErrCanceled, errRevoked:
+	case ErrCanceled:
 		e.m.Canceled++
+	case errRevoked:
+		e.m.Canceled++
+		e.m.Revoked++
+	case ErrWithdrawn:
+		e.m.Withdrawn++
 	}
 }
 

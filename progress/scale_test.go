@@ -48,7 +48,7 @@ func outstanding() int {
 func TestScaleWithdraw(t *testing.T) {
 	for _, reading := range []bool{false, true} {
 		t.Run(fmt.Sprintf("reading=%v", reading), func(t *testing.T) {
-			c := newCluster(t, 2, Config{Manual: true, UnexpectedLimit: 1 << 30}, fakeOpts{revoke: reading})
+			c := newCluster(t, 2, Config{Manual: true, UnexpectedLimit: 1 << 30}, fakeOpts{})
 			sends, recvs := make([]Request, outstanding()), []Request{}
 			msg, buf := make([]byte, 1000), make([]byte, 1000)
 			for i := range sends {
@@ -69,12 +69,15 @@ func TestScaleWithdraw(t *testing.T) {
 					c.step()
 				}
 			})
-			canceled(t, sends...)
-			c.net.nodes[1].holdRds = false
-			c.step()
-			open(t, recvs...)
-			for _, r := range recvs {
-				r.Cancel()
+			if reading {
+				require.Equal(t, opTaken, sends[0].op.state)
+				open(t, sends...)
+				c.net.nodes[1].holdRds = false
+				c.step()
+				succeeded(t, sends...)
+				succeeded(t, recvs...)
+			} else {
+				canceled(t, sends...)
 			}
 			c.quiet()
 		})
@@ -122,19 +125,19 @@ func TestWithdrawByName(t *testing.T) {
 			s.Cancel()
 		}
 		c.step()
-		canceled(t, second, third)
-		open(t, r)
+		canceled(t, third)
+		open(t, second)
+		require.Equal(t, opTaken, second.op.state)
 
 		r4 := c.e[2].Irecv(0, 4, exact, make([]byte, 1000)) // it reads, and began after the first was withdrawn
 		fourth := send(0, 4)
 		fourth.Cancel()
 		c.step()
-		canceled(t, fourth)
+		open(t, fourth)
+		require.Equal(t, opTaken, fourth.op.state)
 		c.net.nodes[2].holdRds = false
 		c.step()
-		open(t, r, r4)
-		r.Cancel()
-		r4.Cancel()
+		succeeded(t, second, fourth, r, r4)
 		open(t, other) // rank 1 calls its request as rank 0 its first
 		require.Empty(t, c.e[2].readers)
 		other.Cancel()

@@ -16,8 +16,10 @@ import "github.com/tagmatch/tagmatch/internal/invariant"
 //	             in its peer's queue, peer.out
 //	requested    launch         withdrawing, ended
 //	             in Engine.sends, registered: the peer was sent a rendezvous request
-//	withdrawing  withdraw       ended
-//	             as requested, and the peer was sent WITHDRAW; perhaps not registered any more
+//	withdrawing  withdraw       taken, ended
+//	             as requested, and the peer was sent WITHDRAW
+//	taken        sink.Ctrl      withdrawing, ended
+//	             as withdrawing, and the peer has answered that it is receiving the message
 //
 //	a receive:
 //	posted       post           offloaded, reading, ended
@@ -29,9 +31,9 @@ import "github.com/tagmatch/tagmatch/internal/invariant"
 //	cancelling   del            matched, ended
 //	             in offload.slots, the transport's: a signalled DEL is posted; then it ends with
 //	             err
-//	matched      sink.Matched   posted, reading, ended
+//	matched      sink.Matched   reading, ended
 //	             in offload.slots, the transport's: the device has matched it and not finished
-//	reading      startRead      posted, reading, ended
+//	reading      startRead      ended
 //	             in Engine.reads, the transport's; in peer.readq too while a read waits for room,
 //	             in peer.revoked once the message was deregistered
 //	abandoned    abandon        ended
@@ -52,6 +54,7 @@ const (
 	opQueued
 	opRequested
 	opWithdrawing
+	opTaken
 	opPosted
 	opOffloaded
 	opCancelling
@@ -64,7 +67,7 @@ const (
 	opStates
 )
 
-var opStateNames = [opStates]string{"new", "queued", "requested", "withdrawing", "posted",
+var opStateNames = [opStates]string{"new", "queued", "requested", "withdrawing", "taken", "posted",
 	"offloaded", "cancelling", "matched", "reading", "abandoned", "flushing", "waiting for room", "ended"}
 
 // opMoves are the states that may follow each.
@@ -72,12 +75,13 @@ var opMoves = [opStates][]opState{
 	opNew:         {opQueued, opRequested, opPosted, opReading, opAbandoned, opFlushing, opRoom, opEnded},
 	opQueued:      {opRequested, opEnded},
 	opRequested:   {opWithdrawing, opEnded},
-	opWithdrawing: {opEnded},
+	opWithdrawing: {opTaken, opEnded},
+	opTaken:       {opWithdrawing, opEnded},
 	opPosted:      {opOffloaded, opReading, opEnded},
 	opOffloaded:   {opCancelling, opMatched, opReading, opEnded},
 	opCancelling:  {opMatched, opEnded},
-	opMatched:     {opPosted, opReading, opEnded},
-	opReading:     {opPosted, opReading, opEnded}, // of another message, see goBack
+	opMatched:     {opReading, opEnded},
+	opReading:     {opEnded},
 	opAbandoned:   {opEnded},
 	opFlushing:    {opEnded},
 	opRoom:        {opEnded},

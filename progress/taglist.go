@@ -50,6 +50,9 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 	if op == nil {
 		return
 	}
+	if uint(op.read.src) < uint(len(e.peers)) {
+		e.peers[op.read.src].forgetWithdraws()
+	}
 	p := op.source(err)
 	if p == nil {
 		return
@@ -99,6 +102,7 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 		return
 	}
 	r.seq, r.withdraw = op.read.seq, op.read.withdraw
+	p.identified(&r)
 	op.read = r
 	op.startRead()
 }
@@ -127,7 +131,7 @@ func (e *Engine) matchedLocked(what string, id uint64) *Op {
 }
 
 // source returns the sender of a matched message. If err is not nil, or the source is no rank that
-// may send there, it ends the receive, or sends it back, and returns nil.
+// may send there, it ends the receive and returns nil.
 func (op *Op) source(err error) *peer {
 	e := op.e
 	src := op.read.src
@@ -137,7 +141,7 @@ func (op *Op) source(err error) *peer {
 	case src < 0 || src >= len(e.peers):
 		op.complete(Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
 	case e.outside(src, op.tag): // as Matched has found
-		op.goBack()
+		op.endWithdrawn()
 	case err == transport.ErrDeregistered && op.revokedInDevice():
 		e.peers[src].pass(unexpected.RecordCost)
 	case op.failsAlone(err):

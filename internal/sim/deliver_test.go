@@ -12,27 +12,37 @@ import (
 // receives find their message, and equal messages are assigned in the order of sending.
 func TestDeliver(t *testing.T) {
 	for name, c := range map[string]struct {
-		sent []string // contents of a byte
-		got  []string // by receive: content; "?": no room
+		sent []string // contents of a byte; "taken": one whose sender has ended otherwise
+		got  []string // by receive: content; "?": no room; "taken": its message was withdrawn
 		want []int    // by receive: the message
 	}{
 		"the first":               {[]string{"a", "a", "b"}, []string{"?", "a", "b"}, []int{0, 1, 2}},
 		"what another can spare":  {[]string{"a", "b", "c"}, []string{"?", "?", "a"}, []int{1, 2, 0}},
 		"in the order of sending": {[]string{"a", "a", "b"}, []string{"a", "?", "a"}, []int{0, 2, 1}},
+		"taken back":              {[]string{"taken", "b"}, []string{"?", "taken"}, []int{1, 0}},
 		"one too many":            {[]string{"a", "b"}, []string{"?", "b", "b"}, nil},
+		"none taken back":         {[]string{"a", "b"}, []string{"?", "taken"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(NewPlan(1))
 			from, to := &rank{id: 0}, &rank{id: 1}
 			w.ranks = []*rank{from, to}
 			for _, content := range c.sent {
-				from.ops = append(from.ops, &op{pattern: pattern{peer: 1, tag: 5}, send: true, done: true, content: []byte(content)})
+				s := &op{pattern: pattern{peer: 1, tag: 5}, send: true, done: true, content: []byte(content[:1])}
+				if content == "taken" {
+					s.err = progress.ErrPeerLost
+				}
+				from.ops = append(from.ops, s)
 			}
 			for i, known := range c.got {
 				o := &op{pattern: pattern{tag: 5, mask: ^uint64(0)}, order: i, done: true, st: progress.Status{Source: 0, Tag: 5, Len: 1}}
-				if known == "?" {
+				switch known {
+				case "?":
 					o.err = progress.ErrTruncated
-				} else {
+				case "taken":
+					o.err = progress.ErrWithdrawn
+					to.took = append(to.took, o)
+				default:
 					o.buf = []byte(known)
 				}
 				to.ops = append(to.ops, o)
@@ -45,7 +55,8 @@ func TestDeliver(t *testing.T) {
 			}
 			require.NoError(t, err)
 			for i, o := range to.ops {
-				require.Same(t, o, mail[0][c.want[i]].recv, "receive %d", i)
+				d := &mail[0][c.want[i]]
+				require.True(t, d.recv == o || d.taken == o, "receive %d", i)
 			}
 		})
 	}

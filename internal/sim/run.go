@@ -360,7 +360,12 @@ func (r *rank) add(o *op, ended <-chan struct{}) {
 // end takes the outcome of an operation.
 func (w *world) end(r *rank, o *op) {
 	o.end()
-	o.over = len(r.ops)
+	if o.isRecv() && errors.Is(o.err, progress.ErrWithdrawn) {
+		if !o.takes {
+			r.took = append(r.took, o)
+		}
+		r.withdrawn++
+	}
 	if o.flush && o.err == nil {
 		w.flushed(r, o)
 	}
