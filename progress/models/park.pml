@@ -29,7 +29,7 @@
  *
  * Variants that must hold as well
  *
- *   TWICE                 arm is called twice: transport/tmsrq arms two completion queues, and each arms the wires
+ *   TWICE                 arm is called twice: a program may arm two completion queues, and each arms the wires
  *   DEATH                 a writer may be killed at any point, even between taking on to wake the reader and waking it
  *
  * Variants that must fail

@@ -7,8 +7,8 @@
  * Processes
  *
  *   Wire    one source that sends MSGS messages in order; each has tag 0 or 1. It may stop earlier.
- *   Device  the tag-matching SRQ: verbs/soft/tm.go, tm_ops.go (tagQueue.run: list operations), tm_recv.go
- *           (queuePair.arrive: messages). One step is one operation or one message, as under Device's lock (V10).
+ *   Device  the tag-matching SRQ: verbs/soft/internal/taglist (List.Execute: list operations; Match and
+ *           Unexpected: messages). One step is one operation or one message: a list has one owner (V10).
  *   Host    the engine under its lock, so that one step is what happens under one hold of it: a receive is posted
  *           (progress/recv.go post, offload.go place), one completion is handled in order (sink.go, taglist.go),
  *           a DEL that found no room is posted (transport/tmsrq tagList.flush), a receive goes to the device later
@@ -59,7 +59,7 @@
  * Variants that must hold as well
  *
  *   OLD_COUNT            a forced DEL carries the count before its message (TMO 5.3); the engine sends the one after
- *   LIVE_GO_DORMANT      an unexpected message makes all entries dormant: TMConfig.LiveGoDormant
+ *   LIVE_GO_DORMANT      an unexpected message makes all entries dormant: softtest.TM.LiveGoDormant
  *   CANCEL=n             the first n receives are cancelled (TMO 6.6); the others have to become live at last
  *   FAULT_NO_SYNC LOOSE  all SYNCs are lost (V18): only slower
  *
@@ -186,7 +186,7 @@ inline settled()
 #ifdef FAULT_NO_PHASE
 #define activate() live = entries
 #else
-#define activate() live = (S == H -> entries : live) /* tagQueue.activate */
+#define activate() live = (S == H -> entries : live) /* taglist.List.activate */
 #endif
 
 /* removal takes receive r out of the list; found tells where it was. */
@@ -219,7 +219,7 @@ active proctype Wire()
 	od
 }
 
-/* arrive is queuePair.arrive: rule 5 of TMO 5.2. */
+/* arrive is taglist.List.Match, else Unexpected: rule 5 of TMO 5.2. */
 inline arrive()
 {
 	atomic { wire?t ->

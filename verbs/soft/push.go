@@ -140,7 +140,7 @@ func (r *reader) takeBack() {
 	}
 }
 
-// copies reports whether a QP of Device.readers has something to do now: it has not while its peer,
+// copies reports whether one of Device.readers has something to do now: it has not while its peer,
 // which has the rest, is in the middle of a copy. The peer may be stopped there for any time.
 func (r *reader) copies() bool {
 	l, ok := r.q.link.(wire.PushLink)

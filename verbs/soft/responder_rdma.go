@@ -236,7 +236,7 @@ func (r *responder) nextPiece(a *response, h *wire.Header) []byte {
 	return b
 }
 
-// push copies the next chunk. It returns true when the push has ended, with r.status.
+// push copies the next chunk. It returns true when the push has ended, with a.status.
 func (r *responder) push(a *response) bool {
 	if a.off == a.total || a.status != 0 {
 		return true

@@ -16,5 +16,3 @@ func openPage(string) (*page, error) { return nil, errors.ErrUnsupported }
 func (*page) await(uint32) error { return errors.ErrUnsupported }
 
 func (*page) wake(uint32) error { return errors.ErrUnsupported }
-
-func schedYield() {}

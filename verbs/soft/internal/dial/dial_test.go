@@ -263,8 +263,8 @@ func TestConnectorRefusals(t *testing.T) {
 	}
 }
 
-// TestConnectorWrongSecretAcceptor has an acceptor that cannot prove that it has the secret, though
-// it accepts.
+// TestConnectorFalseAcceptor has an acceptor that cannot prove that it has the secret, though it
+// accepts.
 func TestConnectorFalseAcceptor(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
