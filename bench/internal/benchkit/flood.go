@@ -103,13 +103,13 @@ func (f *Flooding) fits(size int) error {
 	if err != nil {
 		return err
 	}
-	eager, err := setting(f.Config(), "EagerLimit")
+	all, err := inEffect(f.Config())
 	if err != nil {
 		return nil // it is told with the other settings
 	}
 	each, n := int64(floodRecords), int64(cmp.Or(f.Iters, f.Messages(size, "")))
 	// Larger messages stay with their senders, which share buffers.
-	if f.While != WhileRecv && int64(size) <= eager {
+	if f.While != WhileRecv && size <= max(all.EagerLimit, 0) {
 		each += int64(size)
 	}
 	if n*each > free {
@@ -152,11 +152,11 @@ func (f *Flooding) Messages(size int, _ string) int {
 
 // Run floods with n messages of one size.
 func (f *Flooding) Run(s *Session, size, n int) error {
-	limit, err := setting(f.Config(), "UnexpectedLimit")
+	all, err := inEffect(f.Config())
 	if err != nil {
 		return err
 	}
-	return s.Report((&flood{s: s, while: f.While, manual: f.manual, limit: limit, size: size, n: n}).play())
+	return s.Report((&flood{s: s, while: f.While, manual: f.manual, limit: max(all.UnexpectedLimit, 0), size: size, n: n}).play())
 }
 
 // Flood is the result of a flood, beside its Result, whose msg_s is from the first send to the last

@@ -83,7 +83,8 @@ func parse(name, about string, t Test, args []string, stderr io.Writer) error {
 	if errs := t.Faults(); len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	return checkSettings(t.Config())
+	_, err = inEffect(t.Config())
+	return err
 }
 
 // Launched reports whether this process is a rank that a launcher has started.
