@@ -30,6 +30,11 @@ func execute(args []string, in *os.File, out, errs io.Writer) int {
 	root.SetArgs(longJSON(args))
 	root.SetOut(out)
 	root.SetErr(errs)
+	root.InitDefaultCompletionCmd() // which keeps the output that is set by then
+	completion, _, _ := root.Find([]string{"completion"})
+	completion.RunE = func(*cobra.Command, []string) error {
+		return errors.New("name one shell: tagmatch completion bash, zsh or fish")
+	}
 	c, err := root.ExecuteC()
 	if err == nil {
 		return 0
@@ -64,13 +69,12 @@ configuration.
 
   tagmatch run -n 4 ./prog    start four ranks of ./prog
   tagmatch info               what a rank started here would work with`,
-		Version:           readStamp().String(),
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		Version:       readStamp().String(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("tagmatch {{.Version}}\n")
-	root.AddCommand(newRun(in), newInfo(), newVersion(), newCompletion())
+	root.AddCommand(newRun(in), newInfo(), newVersion())
 	return root
 }
 

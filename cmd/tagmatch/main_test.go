@@ -72,7 +72,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"run", "--np", "2", "prog"}, exitUsage, "tagmatch: -np is -n here: type tagmatch run -n 4 ./program\n"},
 		{[]string{"run", "-n", "two", "prog"}, exitUsage, "tagmatch: -n two: give the number of ranks: type tagmatch run -n 4 ./program\n"},
 		{[]string{"completion"}, exitUsage, "name one shell: tagmatch completion bash, zsh or fish\nRun 'tagmatch completion -h' for usage.\n"},
-		{[]string{"completion", "tcsh"}, exitUsage, "name one shell"},
+		{[]string{"completion", "tcsh"}, exitUsage, `unknown command "tcsh" for "tagmatch completion"`},
 		{[]string{"version", "more"}, exitUsage, `unknown command "more"`},
 		{[]string{"run", "-n", "0", "prog"}, exitUsage, "0 ranks: give a number from 1"},
 		{[]string{"run", "-n", "1", "/nonexistent"}, exitFailed, "no such file"},
@@ -122,7 +122,7 @@ func TestCompletion(t *testing.T) {
 		require.Contains(t, out, want)
 		require.Contains(t, out, "__complete")
 	}
-	for typed, want := range map[string]string{"run --bind-to ": "core\nnone\n:4\n", "completion ": "bash\nzsh\nfish\n", "run --keep-": "--keep-going\t", "ver": "version\t"} {
+	for typed, want := range map[string]string{"run --bind-to ": "core\nnone\n:4\n", "completion ": "\nzsh\t", "run --keep-": "--keep-going\t", "ver": "version\t"} {
 		_, out, _ := command(append([]string{"__complete"}, strings.Split(typed, " ")...)...)
 		require.Contains(t, out, want, typed)
 	}

@@ -47,6 +47,7 @@ func TestExamplesCanBeCopied(t *testing.T) {
 			ring, err := os.ReadFile(filepath.Join(from, "ring.go"))
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "ring.go"), ring, 0o644))
+			run(t, dir, "go", "mod", "tidy")
 		}
 		run(t, dir, "go", "build", "-o", "copied", ".")
 		if name == "pingpong" {

@@ -26,14 +26,15 @@ type session struct {
 
 func newSession(secret []byte, h *helloMsg, c *challengeMsg) *session {
 	t := be.AppendUint32(nil, protocolVersion)
-	t = h.append(t) // rank, size, secret or not, nonce, epoch
+	t = encode(t, h) // rank, size, secret or not, nonce, epoch
 	t = append(t, c.nonce[:]...)
 	return &session{key: secret, transcript: t}
 }
 
 func (s *session) mac(label string) (m [macSize]byte) {
 	h := hmac.New(sha256.New, s.key)
-	h.Write(appendString(nil, label))
+	h.Write(be.AppendUint16(nil, uint16(len(label))))
+	h.Write([]byte(label))
 	h.Write(s.transcript)
 	h.Sum(m[:0])
 	return m

@@ -60,5 +60,8 @@ func Errorf(cond error, format string, args ...any) error {
 // Reason is what others are told of err: a line of at most maxReason bytes.
 func Reason(err error) string { return cut(bare(err), maxReason) }
 
+// cut shortens s to at most n bytes.
+func cut(s string, n int) string { return s[:min(len(s), n)] }
+
 // bare is err's text without the package's name, to be put into a longer text.
 func bare(err error) string { return strings.TrimPrefix(err.Error(), "bootstrap: ") }

@@ -56,7 +56,7 @@ func (f *framer) writePreface() error {
 
 // greet writes preface and HELLO at once, so that both are there when the connection is accepted.
 func (f *framer) greet(hello *helloMsg) error {
-	body := hello.append(nil)
+	body := encode(nil, hello)
 	b := be.AppendUint32(bytes.Clone(preface), uint32(1+len(body)))
 	b = append(b, byte(kindHello))
 	_, err := f.w.Write(append(b, body...))
@@ -79,7 +79,7 @@ func (f *framer) write(m message) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b := append(f.buf[:0], 0, 0, 0, 0, byte(m.kind()))
-	b = m.append(b)
+	b = encode(b, m)
 	n := len(b) - 4
 	if f.out != nil {
 		n += macSize

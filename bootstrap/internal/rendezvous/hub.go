@@ -436,8 +436,8 @@ func endError(m message) error {
 // flushMark in a member's queue is closed when all messages before it were written. It is not sent.
 type flushMark chan struct{}
 
-func (flushMark) kind() kind             { return 0 }
-func (flushMark) append(b []byte) []byte { return b }
+func (flushMark) kind() kind    { return 0 }
+func (flushMark) fields(*codec) {}
 
 // flush waits, at most for flushFor, until all delivered messages were written.
 func (h *hub) flush() {

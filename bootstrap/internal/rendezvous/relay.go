@@ -203,7 +203,7 @@ func (r *relay) pass(msg *releaseMsg) {
 		return
 	}
 	if msg.encoded == nil {
-		msg.encoded = msg.append(nil)
+		msg.encoded = encode(nil, msg)
 	}
 	r.last = msg
 	for m := range r.children {

@@ -326,7 +326,7 @@ func (m *remote) deliver(msg message) {
 	case *releaseMsg:
 		// No race: the hub's lock is held, and v is either new or encoded already.
 		if v.encoded == nil {
-			v.encoded = v.append(nil)
+			v.encoded = encode(nil, v)
 		}
 	case *welcomeMsg:
 		own := *v

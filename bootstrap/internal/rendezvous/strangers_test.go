@@ -118,7 +118,7 @@ func TestFalseRoot(t *testing.T) {
 func TestWordsOfStrangersAreQuoted(t *testing.T) {
 	const words, quoted = "no\x1b[2J\ntagmatch: all is well", `"no\x1b[2J\ntagmatch: all is well"`
 	frame := func(m message) []byte {
-		b := m.append([]byte{byte(m.kind())})
+		b := encode([]byte{byte(m.kind())}, m)
 		return append(bytes.Clone(preface), append(be.AppendUint32(nil, uint32(len(b))), b...)...)
 	}
 	port := fakeRoot(t, frame(&rejectMsg{rejectRank, words}))

@@ -1,7 +1,6 @@
 package rendezvous
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -75,8 +74,8 @@ const (
 // message is the content of a frame.
 type message interface {
 	kind() kind
-	// append adds the body to b.
-	append(b []byte) []byte
+	// fields passes its fields to c, in their order.
+	fields(c *codec)
 }
 
 type (
@@ -205,289 +204,63 @@ func (*peerGivenUpMsg) kind() kind { return kindPeerGivenUp }
 func (*wantMsg) kind() kind        { return kindWant }
 func (*acceptMsg) kind() kind      { return kindAccept }
 
-var be = binary.BigEndian
-
-func (m *helloMsg) append(b []byte) []byte {
-	b = be.AppendUint32(b, m.rank)
-	b = be.AppendUint32(b, m.size)
-	b = appendBool(b, m.secret)
-	b = append(b, m.nonce[:]...)
-	b = append(be.AppendUint16(b, m.relay), byte(m.tls))
-	b = appendString(b, m.epoch)
-	return append(b, m.mac[:]...)
+func (m *helloMsg) fields(c *codec) {
+	number(c, &m.rank, 4)
+	number(c, &m.size, 4)
+	c.flag(&m.secret)
+	c.fixed(m.nonce[:])
+	number(c, &m.relay, 2)
+	number(c, &m.tls, 1)
+	c.require(int(m.tls) < len(tlsKinds))
+	c.text(&m.epoch, MaxEpoch)
+	c.fixed(m.mac[:])
 }
 
-func (m *challengeMsg) append(b []byte) []byte { return append(b, m.nonce[:]...) }
-func (m *acceptMsg) append(b []byte) []byte    { return append(b, m.mac[:]...) }
+func (m *challengeMsg) fields(c *codec) { c.fixed(m.nonce[:]) }
+func (m *proofMsg) fields(c *codec)     { c.fixed(m.mac[:]) }
+func (m *acceptMsg) fields(c *codec)    { c.fixed(m.mac[:]) }
 
-func (m *proofMsg) append(b []byte) []byte { return append(b, m.mac[:]...) }
-
-func (m *welcomeMsg) append(b []byte) []byte {
-	b = append(b, m.jobID[:]...)
-	b = append(b, byte(len(m.secret)))
-	b = append(b, m.secret...)
-	b = appendString(b, string(m.root.AsSlice()))
-	b = be.AppendUint16(b, m.parent.Port())
-	return appendString(b, string(m.parent.Addr().AsSlice()))
+func (m *welcomeMsg) fields(c *codec) {
+	c.fixed(m.jobID[:])
+	n := uint8(len(m.secret))
+	number(c, &n, 1)
+	c.require(n == 0 || n == SecretSize)
+	c.bytes(&m.secret, int(n))
+	c.addr(&m.root)
+	port, addr := m.parent.Port(), m.parent.Addr()
+	number(c, &port, 2)
+	c.addr(&addr)
+	m.parent = netip.AddrPortFrom(addr, port)
 }
 
-func (m *rejectMsg) append(b []byte) []byte {
-	return appendString(be.AppendUint16(b, uint16(m.code)), m.reason)
+func (m *rejectMsg) fields(c *codec) {
+	number(c, &m.code, 2)
+	c.text(&m.reason, maxReason)
 }
 
-func (m *fenceMsg) append(b []byte) []byte {
-	b = be.AppendUint32(b, m.seq)
-	for i := range m.entries {
-		b = m.entries[i].append(b)
-	}
-	return b
+func (m *fenceMsg) fields(c *codec) {
+	number(c, &m.seq, 4)
+	c.entries(&m.entries, false)
 }
 
-func (m *releaseMsg) append(b []byte) []byte {
+func (m *releaseMsg) fields(c *codec) {
 	if m.encoded != nil {
-		return append(b, m.encoded...)
+		c.b = append(c.b, m.encoded...)
+		return
 	}
-	b = be.AppendUint32(b, m.seq)
-	for i := range m.entries {
-		b = m.entries[i].append(be.AppendUint32(b, m.entries[i].rank))
-	}
-	return b
+	number(c, &m.seq, 4)
+	c.entries(&m.entries, true)
 }
 
-func (m *abortMsg) append(b []byte) []byte {
-	b = be.AppendUint32(b, uint32(m.rank))
-	b = be.AppendUint32(b, uint32(m.code))
-	return appendString(b, m.reason)
+func (m *abortMsg) fields(c *codec) {
+	number(c, &m.rank, 4)
+	number(c, &m.code, 4)
+	c.text(&m.reason, maxReason)
 }
 
-func (m *failMsg) append(b []byte) []byte {
-	return appendString(be.AppendUint32(b, m.rank), m.reason)
-}
-
-func (m *giveUpMsg) append(b []byte) []byte {
-	return appendString(be.AppendUint32(b, m.seq), m.reason)
-}
-
-func (*byeMsg) append(b []byte) []byte { return b }
-
-func (m *goneMsg) append(b []byte) []byte {
-	return appendString(be.AppendUint32(b, m.rank), m.reason)
-}
-
-func (m *peerGivenUpMsg) append(b []byte) []byte {
-	return appendString(be.AppendUint32(b, m.rank), m.reason)
-}
-
-func (m *wantMsg) append(b []byte) []byte { return be.AppendUint32(b, m.have) }
-
-func (e *entry) append(b []byte) []byte {
-	b = appendString(b, e.key)
-	b = be.AppendUint32(b, uint32(len(e.value)))
-	return append(b, e.value...)
-}
-
-func appendBool(b []byte, v bool) []byte {
-	if v {
-		return append(b, 1)
-	}
-	return append(b, 0)
-}
-
-func appendString(b []byte, s string) []byte {
-	return append(be.AppendUint16(b, uint16(len(s))), s...)
-}
-
-// cut shortens s to at most n bytes.
-func cut(s string, n int) string {
-	if len(s) > n {
-		return s[:n]
-	}
-	return s
-}
-
-// decode decodes the body of a frame. Values in the result are slices of body.
-func decode(k kind, body []byte) (message, error) {
-	d := decoder{b: body}
-	m := d.message(k)
-	if m == nil {
-		return nil, Errorf(ErrProtocol, "unknown frame kind %d", k)
-	}
-	if d.bad || len(d.b) != 0 {
-		return nil, Errorf(ErrProtocol, "malformed frame of kind %d, %d bytes", k, len(body))
-	}
-	return m, nil
-}
-
-// decoder reads values from b; a missing value sets bad and reads as zero.
-type decoder struct {
-	b   []byte
-	bad bool
-}
-
-func (d *decoder) message(k kind) message {
-	switch k {
-	case kindHello:
-		m := &helloMsg{rank: d.u32(), size: d.u32(), secret: d.bool()}
-		copy(m.nonce[:], d.take(nonceSize))
-		m.relay = d.u16()
-		m.tls = d.tlsKind()
-		m.epoch = d.string(MaxEpoch)
-		copy(m.mac[:], d.take(macSize))
-		return m
-	case kindChallenge:
-		m := &challengeMsg{}
-		copy(m.nonce[:], d.take(nonceSize))
-		return m
-	case kindAccept:
-		m := &acceptMsg{}
-		copy(m.mac[:], d.take(macSize))
-		return m
-	case kindProof:
-		m := &proofMsg{}
-		copy(m.mac[:], d.take(macSize))
-		return m
-	case kindWelcome:
-		return d.welcome()
-	case kindReject:
-		return &rejectMsg{code: rejectCode(d.u16()), reason: d.string(maxReason)}
-	case kindFence:
-		return &fenceMsg{seq: d.u32(), entries: d.entries(false)}
-	case kindRelease:
-		return &releaseMsg{seq: d.u32(), entries: d.entries(true)}
-	case kindAbort:
-		return &abortMsg{rank: int32(d.u32()), code: int32(d.u32()), reason: d.string(maxReason)}
-	case kindFail:
-		return &failMsg{rank: d.u32(), reason: d.string(maxReason)}
-	case kindGiveUp:
-		return &giveUpMsg{seq: d.u32(), reason: d.string(maxReason)}
-	case kindBye:
-		return &byeMsg{}
-	case kindGone:
-		return &goneMsg{rank: d.u32(), reason: d.string(maxReason)}
-	case kindPeerGivenUp:
-		return &peerGivenUpMsg{rank: d.u32(), reason: d.string(maxReason)}
-	case kindWant:
-		return &wantMsg{have: d.u32()}
-	}
-	return nil
-}
-
-func (d *decoder) welcome() message {
-	m := &welcomeMsg{}
-	copy(m.jobID[:], d.take(jobIDSize))
-	n := int(d.u8())
-	if n != 0 && n != SecretSize {
-		d.bad = true
-	}
-	m.secret = d.take(n)
-	m.root = d.addr()
-	port := d.u16()
-	m.parent = netip.AddrPortFrom(d.addr(), port)
-	return m
-}
-
-// addr decodes an address, which may be missing.
-func (d *decoder) addr() netip.Addr {
-	ip := d.string(16)
-	addr, ok := netip.AddrFromSlice([]byte(ip))
-	if !ok && ip != "" {
-		d.bad = true
-	}
-	return addr
-}
-
-func (d *decoder) entries(ranked bool) []entry {
-	var list []entry
-	for !d.bad && len(d.b) > 0 {
-		var e entry
-		if ranked {
-			e.rank = d.u32()
-		}
-		e.key = d.key(list)
-		n := d.u32()
-		if n > MaxValue || e.key == "" {
-			d.bad = true
-			break
-		}
-		e.value = d.take(int(n))
-		list = append(list, e)
-	}
-	return list
-}
-
-// key decodes a key, which is mostly that of the entry before.
-func (d *decoder) key(list []entry) string {
-	n := int(d.u16())
-	if n > MaxKey {
-		d.bad = true
-	}
-	b := d.take(n)
-	if k := len(list); k > 0 && list[k-1].key == string(b) {
-		return list[k-1].key
-	}
-	return string(b)
-}
-
-func (d *decoder) take(n int) []byte {
-	if d.bad || len(d.b) < n {
-		d.bad = true
-		return nil
-	}
-	v := d.b[:n:n]
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) u8() uint8 {
-	if v := d.take(1); v != nil {
-		return v[0]
-	}
-	return 0
-}
-
-func (d *decoder) u16() uint16 {
-	if v := d.take(2); v != nil {
-		return be.Uint16(v)
-	}
-	return 0
-}
-
-func (d *decoder) u32() uint32 {
-	if v := d.take(4); v != nil {
-		return be.Uint32(v)
-	}
-	return 0
-}
-
-func (d *decoder) bool() bool {
-	v := d.u8()
-	if v > 1 {
-		d.bad = true
-	}
-	return v == 1
-}
-
-func (d *decoder) tlsKind() tlsKind {
-	k := d.u8()
-	if int(k) >= len(tlsKinds) {
-		d.bad = true
-		return 0
-	}
-	return tlsKind(k)
-}
-
-func (d *decoder) string(most int) string {
-	n := int(d.u16())
-	if n > most {
-		d.bad = true
-	}
-	return string(d.take(n))
-}
-
-func (k kind) String() string {
-	names := [...]string{"HELLO", "CHALLENGE", "PROOF", "WELCOME", "REJECT", "FENCE", "RELEASE", "ABORT", "FAIL", "GIVEUP", "BYE", "GONE", "PEERGIVENUP", "WANT", "ACCEPT"}
-	if i := int(k) - 1; i >= 0 && i < len(names) {
-		return names[i]
-	}
-	return fmt.Sprintf("kind %d", uint8(k))
-}
+func (m *failMsg) fields(c *codec)        { c.reason(&m.rank, &m.reason) }
+func (m *giveUpMsg) fields(c *codec)      { c.reason(&m.seq, &m.reason) }
+func (m *goneMsg) fields(c *codec)        { c.reason(&m.rank, &m.reason) }
+func (m *peerGivenUpMsg) fields(c *codec) { c.reason(&m.rank, &m.reason) }
+func (*byeMsg) fields(*codec)             {}
+func (m *wantMsg) fields(c *codec)        { number(c, &m.have, 4) }
