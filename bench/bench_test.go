@@ -14,7 +14,6 @@ import (
 	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
 	"github.com/tagmatch/tagmatch/bench/internal/hop"
 	"github.com/tagmatch/tagmatch/bench/internal/judge"
-	"github.com/tagmatch/tagmatch/bench/internal/limits"
 	"github.com/tagmatch/tagmatch/bench/internal/peers"
 	"github.com/tagmatch/tagmatch/internal/cmdtest"
 	"github.com/tagmatch/tagmatch/internal/invariant"
@@ -110,27 +109,19 @@ func TestSoakFaults(t *testing.T) {
 
 // TestFlood floods a rank with little room: it must stay within its bound, and get everything.
 func TestFlood(t *testing.T) {
-	const limit = 4 << 20
-	ours := !raceDetector && !invariant.Enabled // which have memory of their own, and are slow
-	messages, sizes, jobs := 20000, "0,2k", 16
-	if !ours {
-		messages, sizes, jobs = 5000, "2k", 8
+	if raceDetector || invariant.Enabled {
+		t.Skip("these builds have memory of their own")
 	}
+	const limit, messages = 4 << 20, 30000 // of which no sender alone has room for its own
 	t.Setenv("TAGMATCH_UNEXPECTED_LIMIT", strconv.Itoa(limit))
-	stdout, stderr, err := cmdtest.Run(t, "flood", "-sizes", sizes, "-messages", strconv.Itoa(messages), "-json")
-	if ours || !strings.Contains(stderr, "the flooded rank had ") {
-		require.NoError(t, err, "%s%s", stdout, stderr)
-	}
 	rows := map[[4]any]bool{}
-	for line := range strings.Lines(stdout) {
-		var r benchkit.Result
-		require.NoError(t, json.Unmarshal([]byte(line), &r))
+	for _, r := range results(t, "flood", "-sizes", "0,2k", "-iters", strconv.Itoa(messages)) {
 		f := r.Flood
 		require.NotNil(t, f)
 		require.Equal(t, [4]any{"flood", messages, int64(limit), int64(limit + benchkit.FloodConstant)}, [4]any{r.Test, r.Iters, f.Limit, f.Bound})
-		require.True(t, f.Within || !ours, line)
+		require.True(t, f.Within)
 		require.LessOrEqual(t, f.Peak, f.EndPeak)
-		require.GreaterOrEqual(t, f.HeldUp, uint64(3), line)
+		require.GreaterOrEqual(t, f.HeldUp, uint64(3))
 		if f.While == benchkit.WhileIdle { // the last message is received first, beyond the limit
 			require.LessOrEqual(t, f.UnexpectedPeak, f.Limit)
 			require.Greater(t, f.EndUnexpected, f.Limit)
@@ -138,27 +129,20 @@ func TestFlood(t *testing.T) {
 			require.Positive(t, f.WantsReceived)
 		} else {
 			require.Less(t, f.EndUnexpected, f.Limit*5/4)
-			require.Equal(t, f.Within, f.EndPeak <= f.Bound)
+			require.LessOrEqual(t, f.EndPeak, f.Bound)
 		}
 		rows[[4]any{r.Device, r.Transport, r.Size, f.While}] = true
 	}
-	require.Len(t, rows, jobs, stdout)
+	require.Len(t, rows, 16)
 }
 
 func TestFloodTable(t *testing.T) {
-	stdout, stderr, err := cmdtest.Run(t, "flood", "-device", "shm", "-transport", "rc", "-sizes", "40k", "-messages", "100", "-while", "recv", "-manual")
+	stdout, stderr, err := cmdtest.Run(t, "flood", "-device", "shm", "-transport", "rc", "-sizes", "40k", "-iters", "100", "-while", "recv", "-manual")
 	require.NoError(t, err, "%s%s", stdout, stderr)
 	require.Regexp(t, ` shm +rc +40k +100 .* recv `, stdout)
-	for args, want := range map[string]string{
-		"-messages -3":                     "-iters is -3: give 1 or more",
-		"-while asleep":                    `-while is "asleep": give one of idle, recv, both`,
-		"-sizes 1k -messages 100000000000": "messages of 1k take up to ",
-	} {
-		stdout, stderr, err := cmdtest.Run(t, append([]string{"flood"}, strings.Fields(args)...)...)
-		require.Error(t, err, args)
-		require.Empty(t, stdout)
-		require.Contains(t, stderr, want)
-	}
+	_, stderr, err = cmdtest.Run(t, "flood", "-while", "asleep")
+	require.Error(t, err)
+	require.Contains(t, stderr, `-while is "asleep": give one of idle, recv, both`)
 }
 
 func TestUsage(t *testing.T) {
@@ -215,27 +199,20 @@ func TestLimits(t *testing.T) {
 	if cpus, err := hop.Processors(); err != nil || len(cpus) < 2 {
 		t.Skip("measuring limits takes two processors")
 	}
-	stdout, stderr, err := cmdtest.Run(t, "limits", "-iters", "20", "-json")
-	require.NoError(t, err, stderr)
 	seen := map[string]int{}
-	for line := range strings.Lines(stdout) {
-		var l limits.Line
-		require.NoError(t, json.Unmarshal([]byte(line), &l))
-		require.Equal(t, "limits", l.Test)
-		require.Positive(t, l.MidUs+l.MBs, line)
-		seen[l.What]++
+	for _, r := range results(t, "limits", "-iters", "200") {
+		require.Equal(t, "limits", r.Test)
+		require.Positive(t, r.MidUs, r.What)
+		require.Positive(t, r.MBs, r.What)
+		seen[r.What]++
 	}
-	require.Equal(t, map[string]int{"ring": 1, "cma": 4, "cma2": 4, "socket": 1, "yield": 1}, seen)
-
-	stdout, stderr, err = cmdtest.Run(t, "limits", "-only", "yield,cma", "-iters", "20")
+	require.Equal(t, map[string]int{"line": 1, "cma": 4, "cma2": 4, "socket": 1, "yield": 1}, seen)
+	stdout, stderr, err := cmdtest.Run(t, "limits", "-only", "yield,cma", "-iters", "20")
 	require.NoError(t, err, stderr)
-	require.Regexp(t, `\n +yield +8 +[0-9.]+ us\n +cma +64k +[0-9.]+ GB/s\n`, stdout)
-
+	require.Regexp(t, `\n +yield +8 +20 .*\n +cma +64k +20 `, stdout)
 	for args, want := range map[string]string{
-		"-only ring,sky":      `-only: "sky" is not one of ring, cma,`,
-		"-iters -1":           "-iters is -1",
-		"-second ring":        "is for processes that bench limits starts",
-		"-second sky 8 9 0 1": "there is no such limit",
+		"-only line,sky":          `-only: there is no limit "sky" (-h lists them)`,
+		"-only line -sizes 8,100": "a line takes 8 bytes",
 	} {
 		_, stderr, err = cmdtest.Run(t, append([]string{"limits"}, strings.Fields(args)...)...)
 		require.Error(t, err, args)

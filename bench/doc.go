@@ -11,7 +11,7 @@
 //	go run ./bench overlap  how much of a transfer a computing receiver gets for nothing
 //	go run ./bench flood    memory of a rank that does not receive what three others send
 //	go run ./bench soak     random messages by every kind of call, all compared
-//	go run ./bench limits   what the machine can do at best: rings, copies, sockets
+//	go run ./bench limits   what the machine can do at best: a line, copies, sockets
 //	go run ./bench compare  ratios to three peers, ours and theirs by turns, with their marks
 //
 // Each takes flags, which -h lists; with -json it prints an object a line.
@@ -23,12 +23,12 @@
 // bw and rate end each window by WaitAll and an answer; with -sliding one window slides instead.
 // compare starts all programs itself and needs Debian's packages of its peers, or -peers. Its -h
 // has what it does against noise, and the settings of ours. It is made of bench/internal: judge,
-// peers, hop; limits is beside them.
+// peers, hop.
 //
-// flood launches itself as five ranks for each line of its table: the peak memory of a process is
-// measured once. Ten million messages a size (-messages) take some gigabytes and minutes; its exit
-// code is 1 if some peak was beyond the bound, which is TAGMATCH_UNEXPECTED_LIMIT and 64 MiB. It
-// needs Linux.
+// flood launches itself as four ranks for each line of its table: the peak memory of a process is
+// measured once. Senders keep all their requests, so ten million messages (-iters) take some
+// gigabytes. The first peak beyond the bound, which is TAGMATCH_UNEXPECTED_LIMIT and 64 MiB, ends
+// it with exit code 1. It needs Linux, and so does limits.
 //
 // soak launches itself as -n ranks and takes -for as long: raw calls and those of Comms, receives
 // from any source and with any tag, probes, Queues, persistent and synchronous sends, receives and

@@ -22,10 +22,11 @@ var tests = []struct {
 	{"threads", "half round trip of pairs of goroutines at once, and messages a second of all together", benchkit.NewThreads()},
 	{"depth", "half round trip behind queued entries that do not match, and over that behind the first depth", benchkit.NewDepth()},
 	{"idle", "processor time of a rank that waits in Recv, and how long it takes to wake it up, beside a futex", benchkit.NewIdle()},
-	{"echo", "an HTTP echo in a process that has a goroutine in Recv: none, one that sleeps, one to which messages come all the time", newEcho()},
+	{"echo", "an HTTP echo in a process that has a goroutine in Recv: none, one that sleeps, one to which messages come all the time", benchkit.NewEcho()},
 	{"alltoall", "exchanges in which each rank sends an equal part of so many bytes to each other; -n ranks, over two ranks", benchkit.NewAlltoall()},
 	{"overlap", "how much of a transfer a computing receiver gets for nothing; each transport and device, with and without the progress goroutine", benchkit.NewOverlap()},
 	{"flood", "memory of a rank that three others flood while it does not receive, or waits for something else; exit code 1 if it outgrows its bound", benchkit.NewFlooding()},
+	{"limits", "what the machine can do at best: a line, copies, sockets, each alone; half round trips, and bandwidths of copies", benchkit.NewLimits()},
 	{"soak", "random messages among -n ranks by every kind of call, all compared; -iters: at most, from each rank to each other in each part of a round; -fault: ranks die meanwhile", newSoak()},
 }
 
@@ -34,11 +35,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 {
 		name = args[0]
 	}
-	switch name {
-	case "compare":
+	if name == "compare" {
 		return compare(args[1:], stdout, stderr)
-	case "limits":
-		return limitsCommand(args[1:], stdout, stderr)
 	}
 	for _, t := range tests {
 		if t.name == name {
@@ -52,7 +50,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 	for _, t := range tests {
 		fmt.Fprintf(stderr, "  %-8s %s\n", t.name, t.about)
 	}
-	fmt.Fprintf(stderr, "  %-8s %s\n", "limits", "what the machine can do at best: rings, copies, sockets")
 	fmt.Fprintf(stderr, "  %-8s %s\n", "compare", "ratios to UCX, Open MPI and MPICH, measured by turns in one run")
 	return 2
 }

@@ -20,7 +20,7 @@ func TestRead(t *testing.T) {
 	}
 	type points = map[float64]float64
 	require.Equal(t, map[string]points{"tagmatch": {8: 0.2, 64: 0.25, 1024: 0.4}, "ucx": {8: 0.1, 1024: 0.3}}, c["latency-shm"].series)
-	require.Equal(t, map[string]float64{"raw limit: a ring in shared memory, 8 B": 0.08}, c["latency-shm"].limits)
+	require.Equal(t, map[string]float64{"raw limit: a line of shared memory, 8 B": 0.08}, c["latency-shm"].limits)
 	require.Equal(t, map[string]points{"tagmatch": {8: 5.5}}, c["latency-tcp"].series, "0 bytes are not on a logarithmic axis")
 	require.Equal(t, map[string]points{"tagmatch": {65536: 9}, "mpich": {65536: 8}, "raw limit: both sides copy": {65536: 17.8},
 		"raw limit: one side copies": {65536: 11.3}}, c["bandwidth-shm"].series)
@@ -47,7 +47,7 @@ func TestPictures(t *testing.T) {
 	require.Equal(t, 14, strings.Count(stdout.String(), "\n"))
 	svg, err := os.ReadFile(filepath.Join(dir, "latency-shm.svg"))
 	require.NoError(t, err)
-	for _, text := range []string{"<svg", "tagmatch", "UCX", "raw limit: a ring in shared memory, 8 B", "message size", ">512<"} {
+	for _, text := range []string{"<svg", "tagmatch", "UCX", "raw limit: a line of shared memory, 8 B", "message size", ">512<"} {
 		require.Contains(t, string(svg), text)
 	}
 	f, err := os.Open(filepath.Join(dir, "depth-posted.png"))

@@ -129,11 +129,8 @@ func (c charts) compare(l *line) {
 // limit adds what the machine can do at best to the charts that it limits.
 func (c charts) limit(l *line) {
 	switch l.What {
-	case "ring":
-		c.latency("shm").limits[rawLimit+": a ring in shared memory, 8 B"] = l.MidUs
-		for _, kind := range []string{"posted", "unexpected", "anysource", "masks"} {
-			c.depth(kind).limits[rawLimit+": a ring in shared memory"] = l.MidUs
-		}
+	case "line":
+		c.latency("shm").limits[rawLimit+": a line of shared memory, 8 B"] = l.MidUs
 	case "socket":
 		c.latency("tcp").limits[rawLimit+": spinning on a socket, 8 B"] = l.MidUs
 	case "cma":

@@ -197,7 +197,7 @@ func (c *Crowd) Faults() []error {
 // overTwo are a job of two ranks, and one of as many as -n says.
 func (c *Crowd) overTwo() (jobs []Job) {
 	for _, n := range []int{2, c.N} {
-		jobs = append(jobs, Job{n, []string{"-n", strconv.Itoa(n)}})
+		jobs = append(jobs, Job{Ranks: n, Args: []string{"-n", strconv.Itoa(n)}})
 	}
 	return jobs
 }
@@ -209,7 +209,11 @@ func (c *Common) Options() launch.Options {
 
 // run runs the job and returns its exit code. Its ranks print to out.
 func (j *Job) run(exe string, opt launch.Options, out io.Writer) (int, error) {
-	opt.N, opt.Stdout, opt.Command = j.Ranks, out, slices.Concat([]string{exe}, os.Args[1:], j.Args, []string{"-json"})
+	args := j.Args
+	if j.OneCore {
+		args, opt.OneCPU = append(args, "-onecore"), true
+	}
+	opt.N, opt.Stdout, opt.Command = j.Ranks, out, slices.Concat([]string{exe}, os.Args[1:], args, []string{"-json"})
 	return launch.Run(context.Background(), opt)
 }
 

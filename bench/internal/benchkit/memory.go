@@ -8,16 +8,14 @@ import (
 )
 
 // peakMemory is the largest resident memory of this process so far, in bytes. It needs Linux.
-func peakMemory() (int64, error) { return kilobytes("/proc/self/status", "VmHWM:") }
+func peakMemory() (int64, error) { return status("VmHWM:") }
 
 // Resident is the resident memory of this process now, in bytes. It needs Linux.
-func Resident() (int64, error) { return kilobytes("/proc/self/status", "VmRSS:") }
+func Resident() (int64, error) { return status("VmRSS:") }
 
-// available is the memory that the kernel could still give to processes of this host.
-func available() (int64, error) { return kilobytes("/proc/meminfo", "MemAvailable:") }
-
-// kilobytes returns the number in a line of a file such as "VmRSS:    1234 kB", in bytes.
-func kilobytes(file, name string) (int64, error) {
+// status returns the number in a line such as "VmRSS:    1234 kB", in bytes.
+func status(name string) (int64, error) {
+	const file = "/proc/self/status"
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return 0, err

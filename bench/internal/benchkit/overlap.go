@@ -38,7 +38,7 @@ func (v *Overlap) Jobs() (jobs []Job) {
 				if v.async == p2p.AsyncDefault {
 					args = append(args, fmt.Sprintf("-async=%v", transport == "tmsrq"))
 				}
-				jobs = append(jobs, Job{2, args})
+				jobs = append(jobs, Job{Ranks: 2, Args: args})
 			}
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// page is memory that both ranks have mapped, for what is measured beside messages.
+// page is a line of memory that both ranks have mapped, for what is measured beside messages.
 type page struct {
 	word  *atomic.Uint32
 	stamp *atomic.Int64
@@ -13,8 +13,10 @@ type page struct {
 }
 
 func pageIn(mem []byte, close func() error) *page {
-	const line = 64
-	return &page{word: (*atomic.Uint32)(unsafe.Pointer(&mem[0])), stamp: (*atomic.Int64)(unsafe.Pointer(&mem[line])), close: close}
+	return &page{word: (*atomic.Uint32)(unsafe.Pointer(&mem[0])), stamp: (*atomic.Int64)(unsafe.Pointer(&mem[8])), close: close}
 }
 
 func (p *page) address() uintptr { return uintptr(unsafe.Pointer(p.word)) }
+
+// address of a buffer, which stays where it is as long as it is used.
+func address(buf []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(buf))) }

@@ -11,8 +11,9 @@ import (
 // bytes.
 type Result struct {
 	Test       string   `json:"test"`
-	Device     string   `json:"device" col:"device"`
-	Transport  string   `json:"transport" col:"transport"`
+	What       string   `json:"what,omitempty" col:"what"` // limits
+	Device     string   `json:"device,omitempty" col:"device"`
+	Transport  string   `json:"transport,omitempty" col:"transport"`
 	Ranks      int      `json:"ranks,omitempty" col:"ranks"` // of the job
 	Size       int      `json:"size" col:"size"`
 	Window     int      `json:"window,omitempty" col:"window"`
@@ -73,20 +74,18 @@ type reporter struct {
 	first map[string]float64 // by series: see compared
 }
 
-// lines prints the results of a job. judged: the verdict on one of them is an error, for which the
-// rank that printed it exits with code 1.
-func (p *reporter) lines(printed string) (judged bool, err error) {
+// lines prints the results of a job.
+func (p *reporter) lines(printed string) error {
 	for line := range strings.Lines(printed) {
 		var r Result
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
-			return judged, fmt.Errorf("a rank printed %q: %w", line, err)
+			return fmt.Errorf("a rank printed %q: %w", line, err)
 		}
-		judged = judged || r.Flood.verdict() != nil
 		if err := p.print(&r); err != nil {
-			return judged, err
+			return err
 		}
 	}
-	return judged, nil
+	return nil
 }
 
 func (p *reporter) print(r *Result) error {

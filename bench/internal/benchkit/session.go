@@ -70,7 +70,6 @@ func (s *Session) Report(r Result, err error) error {
 		return err
 	}
 	r.Matched = s.World.Metrics().Offload.Matched
-	s.verdict = errors.Join(s.verdict, ofSize(r.Size, r.Flood.verdict()))
 	return s.report.print(&r)
 }
 

@@ -7,6 +7,15 @@ import (
 	"time"
 )
 
+// Limits needs Linux.
+type Limits struct{ Common }
+
+// NewLimits has no defaults.
+func NewLimits() *Limits { return &Limits{Common{Sizes: Sizes{8}}} }
+
+// Run fails.
+func (*Limits) Run(*Session, int, int) error { return errors.ErrUnsupported }
+
 func now() (time.Duration, error) { return 0, errors.ErrUnsupported }
 
 func newPage() (*page, string, error) { return nil, "", errors.ErrUnsupported }
