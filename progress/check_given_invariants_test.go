@@ -90,10 +90,10 @@ func TestQueuesAreChecked(t *testing.T) {
 			e.Irecv(0, 1, exact, nil).Notify(q, data(1))
 			e.mu.Lock()
 			q.enter(e.newCallLocked())
-			e.checkQueuesLocked()
+			listCheck{e}.queues()
 			spoil(e, q, q.pending.head)
 			e.mu.Unlock()
-			require.Contains(t, brokenIn(t, e, "queue", e.checkQueuesLocked), text)
+			require.Contains(t, brokenIn(t, e, "queue", listCheck{e}.queues), text)
 		})
 	}
 }

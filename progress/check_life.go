@@ -150,12 +150,12 @@ func (c *engineCheck) callback(e *Engine) {
 	invariant.Check(c.polling, "owner", "the sink is called outside of Poll")
 }
 
-// checkClosedLocked checks what must hold once an engine is closed: everything has ended.
-func (e *Engine) checkClosedLocked() {
-	for _, r := range e.inv.requests(func(*record) bool { return true }) {
+// closed checks what must hold once an engine is closed: everything has ended.
+func (c *engineCheck) closed(e *Engine) {
+	for _, r := range c.requests(func(*record) bool { return true }) {
 		invariant.Check(!r.underWay(), "completion", "an operation has not ended with its engine: %s", r.where())
 	}
-	e.inv.dropBuffers()
+	c.dropBuffers()
 	invariant.Check(e.sends.used == 0 && e.reads.used == 0, "slot", "%d sends and %d reads have slots after the end", e.sends.used, e.reads.used)
-	e.inv.due, e.inv.device = nil, nil
+	c.due, c.device = nil, nil
 }

@@ -16,11 +16,10 @@ const (
 	checkShare = 8  // so that a check's work on each entry is shared by an eighth of as many calls, at least checkSmall
 )
 
-// checkPolledLocked follows a poll that brought n events, and checks everything: where there is
-// much of it, only now and then, or tests with deep queues would never end. Polls that bring
-// nothing, after which nothing was posted or cancelled either, change next to nothing.
-func (e *Engine) checkPolledLocked(n int) {
-	c := &e.inv
+// polled follows a poll that brought n events, and checks everything: where there is much of it,
+// only now and then, or tests with deep queues would never end. Polls that bring nothing, after
+// which nothing was posted or cancelled either, change next to nothing.
+func (c *engineCheck) polled(e *Engine, n int) {
 	if n == 0 && !c.moved && c.idle < checkSmall && !invariant.Thorough {
 		c.idle++
 		return
@@ -32,18 +31,23 @@ func (e *Engine) checkPolledLocked(n int) {
 		return
 	}
 	c.idle, c.moved = 0, false
-	e.checkAllLocked()
+	listCheck{e}.all()
 }
 
-func (e *Engine) checkAllLocked() {
-	e.checkPostedLocked()
-	e.checkUnmatchedLocked()
-	e.checkMessagesLocked()
-	e.checkSendsLocked()
-	e.checkReadsLocked()
-	e.checkLargeLocked()
-	e.checkPeersLocked()
-	e.checkQueuesLocked()
+// listCheck holds all lists of an engine against each other, and against the records of its
+// operations.
+type listCheck struct{ e *Engine }
+
+func (c listCheck) all() {
+	c.posted()
+	c.unmatched()
+	c.messages()
+	c.sends()
+	c.reads()
+	c.large()
+	c.peers()
+	c.queues()
+	e := c.e
 	e.wait.Check()
 	if e.off.tags != nil {
 		e.off.check(e.posted)
@@ -56,9 +60,10 @@ func checkEntry(op *Op, rule, list string, states ...opState) {
 	invariant.Check(slices.Contains(states, op.state), rule, "%s has an operation that is %s: %s", list, opStateNames[op.state], op.note.where())
 }
 
-// checkPostedLocked is V5: the posted-receive queue is exactly the posted and offloaded receives,
+// posted is V5: the posted-receive queue is exactly the posted and offloaded receives,
 // in the order of posting. The records of live operations are an account of their own.
-func (e *Engine) checkPostedLocked() {
+func (c listCheck) posted() {
+	e := c.e
 	last, listed := uint64(0), 0
 	from := make([]int, len(e.from))
 	for h, op := range e.posted.All() {
@@ -70,10 +75,10 @@ func (e *Engine) checkPostedLocked() {
 		from[op.fromIndex()]++
 	}
 	invariant.Check(slices.Equal(from, e.from), "V5", "the posted-receive queue has receives by source (any first) %v, counted are %v", from, e.from)
-	c := &e.inv
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for r := range c.live {
+	inv := &e.inv
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	for r := range inv.live {
 		if !r.underWay() {
 			continue
 		}
@@ -86,8 +91,9 @@ func (e *Engine) checkPostedLocked() {
 	invariant.Check(listed == 0, "V5", "the posted-receive queue has %d receives too many (below 0: too few)", listed)
 }
 
-// checkUnmatchedLocked is V7, and with it V18: no receive waits beside a message that it matches.
-func (e *Engine) checkUnmatchedLocked() {
+// unmatched is V7, and with it V18: no receive waits beside a message that it matches.
+func (c listCheck) unmatched() {
+	e := c.e
 	for m := range e.unexp.All() {
 		if op, _, ok := e.posted.Find(m.Tag); ok {
 			invariant.Broken("V7", "a message from %d, tag %#x, waits beside its receive: %s", m.Src, m.Tag, op.note.where())
@@ -95,8 +101,9 @@ func (e *Engine) checkUnmatchedLocked() {
 	}
 }
 
-// checkMessagesLocked checks the unexpected messages, and what their peers have charged for them.
-func (e *Engine) checkMessagesLocked() {
+// messages checks the unexpected messages, and what their peers have charged for them.
+func (c listCheck) messages() {
+	e := c.e
 	e.unexp.Check()
 	charged := make([]uint64, len(e.peers))
 	for m := range e.unexp.All() {
@@ -134,8 +141,9 @@ func (p *peer) checkFlow() {
 	}
 }
 
-// checkSendsLocked is V16: what a peer may read is registered.
-func (e *Engine) checkSendsLocked() {
+// sends is V16: what a peer may read is registered.
+func (c listCheck) sends() {
+	e := c.e
 	checkSlots("sends", &e.sends, func(op *Op) {
 		checkEntry(op, "V16", "the table of rendezvous sends", opRequested, opWithdrawing, opTaken)
 		invariant.Check(op.room() == 0 || op.region != nil, "V16", "a buffer that a peer may read is not registered: %s", op.note.where())
@@ -143,9 +151,10 @@ func (e *Engine) checkSendsLocked() {
 	})
 }
 
-// checkReadsLocked checks the receives that read: each has a read under way or waits for room, or
+// reads checks the receives that read: each has a read under way or waits for room, or
 // it would wait for ever.
-func (e *Engine) checkReadsLocked() {
+func (c listCheck) reads() {
+	e := c.e
 	reading := 0
 	checkSlots("reads", &e.reads, func(op *Op) {
 		checkEntry(op, "V18", "the table of reads", opReading, opAbandoned)
@@ -176,9 +185,10 @@ func checkSlots(what string, t *slots, each func(op *Op)) {
 	invariant.Check(used == t.used, "slot", "%d slots of %s are counted, %d are used", t.used, what, used)
 }
 
-// checkLargeLocked checks the count of large operations, which may have slots that are in use for
+// large checks the count of large operations, which may have slots that are in use for
 // nobody any more.
-func (e *Engine) checkLargeLocked() {
+func (c listCheck) large() {
+	e := c.e
 	used, large := 0, 0
 	for _, t := range e.tables() {
 		used += t.used
@@ -191,8 +201,9 @@ func (e *Engine) checkLargeLocked() {
 	invariant.Check(large <= e.wait.Large && e.wait.Large <= used, "slot", "%d large operations are counted, there are %d", e.wait.Large, large)
 }
 
-// checkPeersLocked checks what waits for room: nothing of it can be forgotten.
-func (e *Engine) checkPeersLocked() {
+// peers checks what waits for room: nothing of it can be forgotten.
+func (c listCheck) peers() {
+	e := c.e
 	var queued int64
 	for i := range e.peers {
 		p := &e.peers[i]
@@ -225,8 +236,9 @@ func (e *Engine) checkPeersLocked() {
 	}
 }
 
-// checkQueuesLocked checks the queues where goroutines wait: none sleeps beside an outcome.
-func (e *Engine) checkQueuesLocked() {
+// queues checks the queues where goroutines wait: none sleeps beside an outcome.
+func (c listCheck) queues() {
+	e := c.e
 	for q := e.queues.head; q != nil; q = q.next {
 		invariant.Check(q.calls.head != nil, "queue", "a queue without a waiter is listed as one where some wait")
 		for c := q.calls.head; c != nil; c = c.next {

@@ -17,16 +17,16 @@ func (c *engineCheck) matchDue(entries int) bool {
 	return invariant.Due(entries, c.matches)
 }
 
-// checkReceiveLocked is V2 and V3 of a message with this tag: op is the receive that it gets, out
+// received is V2 and V3 of a message with this tag: op is the receive that it gets, out
 // of the posted-receive queue and as it was there, or nil.
-func (e *Engine) checkReceiveLocked(tag uint64, op *Op) {
+func (c *engineCheck) received(e *Engine, tag uint64, op *Op) {
 	before := uint64(math.MaxUint64)
 	if op != nil {
 		checkEntry(op, "V3", "a match", opPosted, opOffloaded)
 		invariant.Check((tag^op.tag)&op.mask == 0, "V2", "a message with tag %#x goes to a receive that does not match: %s", tag, op.note.where())
 		before = op.note.order
 	}
-	if !e.inv.matchDue(e.posted.Len()) {
+	if !c.matchDue(e.posted.Len()) {
 		return
 	}
 	for _, r := range e.posted.All() {

@@ -26,24 +26,24 @@ func TestMatchesAreChecked(t *testing.T) {
 		"later receive": {"V2: not go to the oldest receive", func(e *Engine) {
 			op := opOf(e, 22)
 			e.posted.Remove(op.handle)
-			e.checkReceiveLocked(22, op)
+			e.inv.received(e, 22, op)
 		}},
-		"receive passed over": {"V2: not go to the oldest receive", func(e *Engine) { e.checkReceiveLocked(20, nil) }},
+		"receive passed over": {"V2: not go to the oldest receive", func(e *Engine) { e.inv.received(e, 20, nil) }},
 		"receive of another tag": {"V2: does not match", func(e *Engine) {
 			op := opOf(e, 20)
 			e.posted.Remove(op.handle)
-			e.checkReceiveLocked(21, op)
+			e.inv.received(e, 21, op)
 		}},
-		"receive stays in the list": {"V3: waits for another", func(e *Engine) { e.checkReceiveLocked(20, opOf(e, 20)) }},
+		"receive stays in the list": {"V3: waits for another", func(e *Engine) { e.inv.received(e, 20, opOf(e, 20)) }},
 		"receive matched before": {"V3: that is matched", func(e *Engine) {
 			op := opOf(e, 20)
 			op.state = opMatched
-			e.checkReceiveLocked(20, op)
+			e.inv.received(e, 20, op)
 		}},
 		"receive that has ended": {"V3: has ended", func(e *Engine) {
 			op := opOf(e, 20)
 			op.SetEnded()
-			e.checkReceiveLocked(20, op)
+			e.inv.received(e, 20, op)
 		}},
 		"of an eager message": {"V2", func(e *Engine) { misplace(e, 22); e.eagerLocked(0, 0, 22, nil) }},
 		"of a rendezvous": {"V2", func(e *Engine) {
@@ -70,7 +70,7 @@ func TestMatchInLongListIsChecked(t *testing.T) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.inv.matches = 0
-	pass := func() { e.checkReceiveLocked(20, nil) }
+	pass := func() { e.inv.received(e, 20, nil) }
 	for range invariant.CheckEach - 1 {
 		require.NotPanics(t, pass)
 	}

@@ -3,6 +3,7 @@
 package progress
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"maps"
@@ -75,7 +76,7 @@ func (r *record) String() string {
 	if !r.kind.receives() {
 		mask = ^uint64(0)
 	}
-	peer, tag := rankName(r.peer), r.op.e.tagText(r.tag, mask)
+	peer, tag := rankName(r.peer), r.op.e.cfg.tagText(r.tag, mask)
 	switch {
 	case r.kind == noteAbandoned:
 		return fmt.Sprintf("reads under way of a receive that has ended, from %s, %s", peer, tag)
@@ -292,14 +293,14 @@ func (r *record) forgotten() bool {
 	return r.kind.named() && r.waits.Load() == 0 && !r.dropped && (r.q == nil || r.q.calls.head == nil)
 }
 
-// warnOpenLocked tells of requests and messages that the program has left when the engine ends.
-func (e *Engine) warnOpenLocked() {
-	for _, r := range e.inv.requests((*record).forgotten) {
+// warnOpen tells of requests and messages that the program has left when the engine ends.
+func (c *engineCheck) warnOpen(e *Engine) {
+	for _, r := range c.requests((*record).forgotten) {
 		e.log.Warn("request was never completed", "rank", e.cfg.Rank, "request", r.String(), "state", r.state(), "posted", r.posted.String())
 	}
 	if n := e.unexp.Len(); n != 0 {
-		var b strings.Builder
-		e.dumpUnexpectedLocked(&b)
+		var b bytes.Buffer
+		(&dumper{e, &b}).unexpected()
 		e.log.Warn("messages were never received", "rank", e.cfg.Rank, "messages", b.String())
 	}
 }

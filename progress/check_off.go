@@ -42,21 +42,21 @@ func (*Op) poison() {}
 func (*Op) clear()  {}
 
 func (*slots) checkTaken(slot)      {}
-func (*Engine) warnOpenLocked()     {}
+func (*peer) checkLost()            {}
 func (*engineCheck) dump(io.Writer) {}
 
-func (*Engine) checkPolledLocked(int)           {}
-func (*Engine) checkReceiveLocked(uint64, *Op)  {}
-func (*peer) checkLost()                        {}
-func (*Engine) checkClosedLocked()              {}
-func (*engineCheck) enterPoll(*Engine)          {}
-func (*engineCheck) leavePoll()                 {}
-func (*engineCheck) callback(*Engine)           {}
-func (*engineCheck) settle(*Engine, int)        {}
-func (*engineCheck) counted(*offload)           {}
-func (*engineCheck) found(*Op)                  {}
-func (*engineCheck) dropped(slot)               {}
-func (*engineCheck) released(slot)              {}
-func (*engineCheck) reporting(*offload, uint32) {}
+func (*engineCheck) polled(*Engine, int)           {}
+func (*engineCheck) received(*Engine, uint64, *Op) {}
+func (*engineCheck) warnOpen(*Engine)              {}
+func (*engineCheck) closed(*Engine)                {}
+func (*engineCheck) enterPoll(*Engine)             {}
+func (*engineCheck) leavePoll()                    {}
+func (*engineCheck) callback(*Engine)              {}
+func (*engineCheck) settle(*Engine, int)           {}
+func (*engineCheck) counted(*offload)              {}
+func (*engineCheck) found(*Op)                     {}
+func (*engineCheck) dropped(slot)                  {}
+func (*engineCheck) released(slot)                 {}
+func (*engineCheck) reporting(*offload, uint32)    {}
 
 func (op *Op) checkMove(to opState, allowed []opState) {}

@@ -27,7 +27,7 @@ func breaches(t *testing.T, list map[string]breach, check func(e *Engine)) {
 			_, e := busy(t)
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			e.checkAllLocked()
+			listCheck{e}.all()
 			finds := func() { b.do(e) }
 			if check != nil {
 				b.do(e)
@@ -190,7 +190,7 @@ func TestRulesAreChecked(t *testing.T) {
 		"Message under another name": {"list", func(e *Engine) { e.held = map[request]*Message{{src: 1, appCtx: 5}: {}} }},
 		"messages not looked at":     {"V18", func(e *Engine) { e.peers[0].foreign = true }},
 		"call of Room that is none":  {"list", func(e *Engine) { e.rooms = []*Op{opOf(e, 20)} }},
-	}, (*Engine).checkAllLocked)
+	}, func(e *Engine) { listCheck{e}.all() })
 }
 
 // A long list is checked now and then, unless that is not enough.
@@ -203,10 +203,10 @@ func TestLongListIsChecked(t *testing.T) {
 	defer e.mu.Unlock()
 	e.sends.used++
 	e.inv.idle = 0
-	require.NotPanics(t, func() { e.checkPolledLocked(1) })
-	require.NotPanics(t, func() { e.checkPolledLocked(0) })
+	require.NotPanics(t, func() { e.inv.polled(e, 1) })
+	require.NotPanics(t, func() { e.inv.polled(e, 0) })
 	invarianttest.Thorough(t)
-	broken(t, "slot", func() { e.checkPolledLocked(0) })
+	broken(t, "slot", func() { e.inv.polled(e, 0) })
 }
 
 // Of many receives in the device one check looks at some, unless that is not enough.
@@ -278,8 +278,8 @@ func TestEventsAreChecked(t *testing.T) {
 		"request without a region":          {"V16", func(e *Engine) { op := queuedTo(e, 0); op.region = nil; op.move(opRequested) }},
 		"match of what comes another way":   {"V17", func(e *Engine) { e.peers[0].foreign = true; opOf(e, 20).move(opMatched) }},
 		"DEL of what is not offloaded":      {"state", func(e *Engine) { opOf(e, 22).del(ErrCanceled) }},
-		"operation left when all is closed": {"completion", func(e *Engine) { e.checkClosedLocked() }},
-		"slot taken when all is closed":     {"slot", func(e *Engine) { e.inv.live = nil; e.checkClosedLocked() }},
+		"operation left when all is closed": {"completion", func(e *Engine) { e.inv.closed(e) }},
+		"slot taken when all is closed":     {"slot", func(e *Engine) { e.inv.live = nil; e.inv.closed(e) }},
 		"operation freed without a record": {"pool", func(e *Engine) {
 			op := opOf(e, 20)
 			delete(e.inv.live, op.note)
@@ -312,7 +312,7 @@ func found(e *Engine, op *Op) {
 func TestRulesHold(t *testing.T) {
 	c, e := busy(t)
 	e.mu.Lock()
-	e.checkAllLocked()
+	listCheck{e}.all()
 	e.mu.Unlock()
 	c.callback(0, func(s transport.Sink) { s.PeerLost(1, nil) })
 	c.callback(1, func(s transport.Sink) { s.PeerLost(0, nil) })
@@ -320,7 +320,7 @@ func TestRulesHold(t *testing.T) {
 	c.step()
 	for _, e := range c.e {
 		e.mu.Lock()
-		e.checkAllLocked()
+		listCheck{e}.all()
 		e.mu.Unlock()
 	}
 }

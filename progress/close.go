@@ -79,7 +79,7 @@ func (e *Engine) close(cause error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.closing { // the program may still ask for what has failed
-		e.warnOpenLocked()
+		e.inv.warnOpen(e)
 	}
 	if e.broken == nil {
 		e.broken, e.unusual = cause, true
@@ -93,7 +93,7 @@ func (e *Engine) close(cause error) error {
 	err := e.tr.Close()
 	e.closed = true
 	e.failAllLocked(e.broken) // what was reading
-	e.checkClosedLocked()
+	e.inv.closed(e)
 	return err
 }
 

@@ -17,83 +17,103 @@ const dumpMost = 32
 func (e *Engine) Dump(out io.Writer) error {
 	var b bytes.Buffer
 	e.mu.Lock()
-	e.dumpLocked(&b)
+	(&dumper{e, &b}).all()
 	e.mu.Unlock()
 	_, err := out.Write(b.Bytes())
 	return err
 }
 
-func (e *Engine) dumpLocked(b *bytes.Buffer) {
-	fmt.Fprintf(b, "rank %d of %d, transport %s on %s\n", e.cfg.Rank, e.cfg.Size, e.caps.Name, e.caps.Device)
-	e.wait.Dump(b)
-	e.dumpWiresLocked(b)
-	if e.broken != nil {
-		fmt.Fprintf(b, "stopped: %v\n", e.broken)
-	}
-	fmt.Fprintf(b, "posted receives: %d\n", e.posted.Len())
-	n := 0
-	for _, op := range e.posted.All() {
-		if n++; n > dumpMost {
-			fmt.Fprintf(b, "  ...\n")
-			break
-		}
-		fmt.Fprintf(b, "  from %s, %s, %s\n", rankName(op.peer), e.tagText(op.tag, op.wanted()), op.takes())
-	}
-	e.dumpUnexpectedLocked(b)
-	if e.off.tags != nil {
-		e.dumpSlots(b, "receives in the device", &e.off.slots)
-	}
-	e.dumpSlots(b, "rendezvous sends", &e.sends)
-	e.dumpSlots(b, "receives that read", &e.reads)
-	for i := range e.peers {
-		e.dumpPeerLocked(b, &e.peers[i])
-	}
-	for q := e.queues.head; q != nil; q = q.next {
-		q.dumpLocked(b)
-	}
-	e.inv.dump(b)
+// dumper writes the text of a dump, under the engine's lock.
+type dumper struct {
+	e   *Engine
+	out *bytes.Buffer
 }
 
-// dumpWiresLocked says what carries the messages of whom.
-func (e *Engine) dumpWiresLocked(b io.Writer) {
+func (d *dumper) all() {
+	e := d.e
+	d.line("rank %d of %d, transport %s on %s", e.cfg.Rank, e.cfg.Size, e.caps.Name, e.caps.Device)
+	e.wait.Dump(d.out)
+	d.wires()
+	if e.broken != nil {
+		d.line("stopped: %v", e.broken)
+	}
+	d.posted()
+	d.unexpected()
+	if e.off.tags != nil {
+		d.slots("receives in the device", &e.off.slots)
+	}
+	d.slots("rendezvous sends", &e.sends)
+	d.slots("receives that read", &e.reads)
+	for i := range e.peers {
+		d.peer(&e.peers[i])
+	}
+	for q := e.queues.head; q != nil; q = q.next {
+		d.queue(q)
+	}
+	e.inv.dump(d.out)
+}
+
+func (d *dumper) line(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
+
+// more reports whether entry n of a list, from 1 on, is shown.
+func (d *dumper) more(n int) bool {
+	if n > dumpMost {
+		d.line("  ...")
+	}
+	return n <= dumpMost
+}
+
+// wires says what carries the messages of whom.
+func (d *dumper) wires() {
 	by := map[string][]int{}
-	for rank, name := range e.wiresLocked() {
-		if name != "" && rank != e.cfg.Rank {
+	for rank, name := range d.e.wiresLocked() {
+		if name != "" && rank != d.e.cfg.Rank {
 			by[name] = append(by[name], rank)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(by)) {
-		fmt.Fprintf(b, "by %s: %s\n", name, ranks.List(by[name]))
+		d.line("by %s: %s", name, ranks.List(by[name]))
 	}
 }
 
-func (e *Engine) dumpUnexpectedLocked(b io.Writer) {
+func (d *dumper) posted() {
+	e := d.e
+	d.line("posted receives: %d", e.posted.Len())
+	n := 0
+	for _, op := range e.posted.All() {
+		if n++; !d.more(n) {
+			return
+		}
+		d.line("  from %s, %s, %s", rankName(op.peer), e.cfg.tagText(op.tag, op.wanted()), op.takes())
+	}
+}
+
+func (d *dumper) unexpected() {
+	e := d.e
 	bytes, _ := e.unexp.Memory()
-	fmt.Fprintf(b, "unexpected messages: %d, %d bytes with their records\n", e.unexp.Len(), bytes)
+	d.line("unexpected messages: %d, %d bytes with their records", e.unexp.Len(), bytes)
 	n := 0
 	for m := range e.unexp.All() {
-		if n++; n > dumpMost {
-			fmt.Fprintf(b, "  ...\n")
-			break
+		if n++; !d.more(n) {
+			return
 		}
 		kind, size := "eager", uint64(len(m.Data))
 		if m.Rndv {
 			kind, size = "rendezvous", m.Len
 		}
-		fmt.Fprintf(b, "  from %d, %s, %d bytes, %s\n", m.Src, e.tagText(m.Tag, ^uint64(0)), size, kind)
+		d.line("  from %d, %s, %d bytes, %s", m.Src, e.cfg.tagText(m.Tag, ^uint64(0)), size, kind)
 	}
 }
 
-func (e *Engine) dumpSlots(b *bytes.Buffer, title string, t *slots) {
-	fmt.Fprintf(b, "%s: %d\n", title, t.used)
+func (d *dumper) slots(title string, t *slots) {
+	d.line("%s: %d", title, t.used)
 	n := 0
 	for i := range t.entries {
 		op := t.entries[i].op
 		if op == nil {
 			continue
 		}
-		if n++; n > dumpMost {
-			fmt.Fprintf(b, "  ...\n")
+		if n++; !d.more(n) {
 			return
 		}
 		peer := "from " + rankName(op.peer)
@@ -103,32 +123,32 @@ func (e *Engine) dumpSlots(b *bytes.Buffer, title string, t *slots) {
 		case opMatched, opReading:
 			peer = "from " + rankName(op.read.src)
 		}
-		fmt.Fprintf(b, "  %s: %s, %s, %d bytes\n", opStateNames[op.state], peer, e.tagText(op.tag, op.wanted()), op.room())
+		d.line("  %s: %s, %s, %d bytes", opStateNames[op.state], peer, d.e.cfg.tagText(op.tag, op.wanted()), op.room())
 	}
 }
 
-// dumpPeerLocked shows a peer only if something about it is worth knowing.
-func (e *Engine) dumpPeerLocked(b *bytes.Buffer, p *peer) {
+// peer shows a peer only if something about it is worth knowing.
+func (d *dumper) peer(p *peer) {
 	if p.lost != nil {
-		fmt.Fprintf(b, "rank %d lost: %v\n", p.rank, p.lost)
+		d.line("rank %d lost: %v", p.rank, p.lost)
 		return
 	}
 	if n := len(p.fins) + len(p.ctrls); n != 0 || !p.readq.empty() {
-		fmt.Fprintf(b, "rank %d: %d fins, %d control messages wait for room\n", p.rank, len(p.fins), len(p.ctrls))
+		d.line("rank %d: %d fins, %d control messages wait for room", p.rank, len(p.fins), len(p.ctrls))
 	}
 	if o := &p.out; o.HeldUp() {
-		fmt.Fprintf(b, "rank %d: %d sends are held up, the receiver has no memory for them and waits for %d others; "+
-			"credit left %d bytes\n", p.rank, o.Len(), o.Wants(), o.Left())
+		d.line("rank %d: %d sends are held up, the receiver has no memory for them and waits for %d others; "+
+			"credit left %d bytes", p.rank, o.Len(), o.Wants(), o.Left())
 	} else if !o.Empty() {
-		fmt.Fprintf(b, "rank %d: %d sends wait for room\n", p.rank, o.Len())
+		d.line("rank %d: %d sends wait for room", p.rank, o.Len())
 	}
 	if p.in.HeldUp() {
 		charged, consumed, window := p.in.Usage()
-		fmt.Fprintf(b, "rank %d is held up: its messages take %d bytes of %d here\n", p.rank, charged-consumed, window)
+		d.line("rank %d is held up: its messages take %d bytes of %d here", p.rank, charged-consumed, window)
 	}
 }
 
-func (q *Queue) dumpLocked(b io.Writer) {
+func (d *dumper) queue(q *Queue) {
 	calls, pending := 0, 0
 	for c := q.calls.head; c != nil; c = c.next {
 		calls++
@@ -136,7 +156,7 @@ func (q *Queue) dumpLocked(b io.Writer) {
 	for en := q.pending.head; en != nil; en = en.next {
 		pending++
 	}
-	fmt.Fprintf(b, "goroutines that wait at a queue: %d, for %d requests\n", calls, pending)
+	d.line("goroutines that wait at a queue: %d, for %d requests", calls, pending)
 }
 
 // takes says what a posted receive has for its message. A probe has no buffer, and RecvAlloc none
@@ -154,10 +174,10 @@ func (op *Op) takes() string {
 }
 
 // tagText is a tag and a mask for people.
-func (e *Engine) tagText(tag, mask uint64) string {
+func (c *Config) tagText(tag, mask uint64) string {
 	switch {
-	case e.cfg.TagText != nil:
-		return e.cfg.TagText(tag, mask)
+	case c.TagText != nil:
+		return c.TagText(tag, mask)
 	case mask == ^uint64(0):
 		return fmt.Sprintf("tag %#x", tag)
 	}

@@ -290,7 +290,17 @@ func (w *waitEngine) Refused() bool { return len(w.dirty) != 0 || len(w.flushers
 
 func (w *waitEngine) Broken() bool { return w.broken != nil }
 
-func (w *waitEngine) Fail(err error) { (*Engine)(w).stopLocked(err) }
+// Fail ends everything because the transport has failed. It does not report the ends of reads any
+// more: those receives end with Close, after which it writes to no buffer. A goroutine that waits
+// for them may be the one that would call Close.
+func (w *waitEngine) Fail(err error) {
+	e := (*Engine)(w)
+	e.breakLocked(err)
+	if !e.closing {
+		e.closing = true
+		go func() { _ = e.Close(err) }() // the program's Close returns the same
+	}
+}
 
 func (e *Engine) pollLocked() int { return (*waitEngine)(e).Poll() }
 
@@ -304,7 +314,7 @@ func (w *waitEngine) Poll() int {
 	n, err := e.tr.Poll()
 	e.inv.leavePoll()
 	if err != nil {
-		e.stopLocked(fmt.Errorf("progress: transport failed: %w", err))
+		w.Fail(fmt.Errorf("progress: transport failed: %w", err))
 	}
 	if len(e.dirty) != 0 {
 		n += e.retryLocked()
@@ -318,19 +328,8 @@ func (w *waitEngine) Poll() int {
 	if len(e.flushers) != 0 {
 		e.flushedLocked()
 	}
-	e.checkPolledLocked(n)
+	e.inv.polled(e, n)
 	return n
-}
-
-// stopLocked ends everything because the transport has failed. It does not report the ends of reads
-// any more: those receives end with Close, after which it writes to no buffer. A goroutine that
-// waits for them may be the one that would call Close.
-func (e *Engine) stopLocked(err error) {
-	e.breakLocked(err)
-	if !e.closing {
-		e.closing = true
-		go func() { _ = e.Close(err) }() // the program's Close returns the same
-	}
 }
 
 // breakLocked ends everything.

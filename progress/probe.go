@@ -153,7 +153,7 @@ func (e *Engine) probedLocked(op *Op, st Status) (receive, taker *Op) {
 		op.unposted()
 		op.complete(st, nil)
 		op, _ = e.posted.Match(st.Tag)
-		e.checkReceiveLocked(st.Tag, op)
+		e.inv.received(e, st.Tag, op)
 	}
 	if op == nil || op.kind != kindMatchedProbe {
 		return op, nil

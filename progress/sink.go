@@ -96,7 +96,7 @@ func (p *peer) arrive(tag uint64, payload []byte) (consumed uint64) {
 	}
 	e := p.e
 	op, ok := e.posted.Match(tag)
-	e.checkReceiveLocked(tag, op)
+	e.inv.received(e, tag, op)
 	var taker *Op
 	if ok && op.kind.probe() {
 		op, taker = e.probedLocked(op, Status{p.rank, tag, int64(len(payload))})
@@ -143,7 +143,7 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 		return
 	}
 	op, ok := e.posted.Match(h.Tag)
-	e.checkReceiveLocked(h.Tag, op)
+	e.inv.received(e, h.Tag, op)
 	var taker *Op
 	if ok && op.kind.probe() {
 		op, taker = e.probedLocked(op, Status{src, h.Tag, int64(h.Len)})

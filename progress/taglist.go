@@ -23,7 +23,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 		e.delAnsweredLocked()
 	} else {
 		op.unpost()
-		e.checkReceiveLocked(tag, op)
+		e.inv.received(e, tag, op)
 	}
 	op.tag, op.err = tag, nil
 	op.read = readState{src: src, appCtx: appCtx, seq: e.unexp.NextSeq()}
