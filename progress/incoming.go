@@ -118,17 +118,6 @@ func (p *peer) want(op *Op) {
 	}
 }
 
-// askLocked sends a WANT for a probe that does not block, and has found nothing, to each peer that
-// is held up and could satisfy it.
-func (e *Engine) askLocked(src int, tag, mask uint64) {
-	for _, r := range e.memory.HeldUp() {
-		if e.accepts(src, r.Rank) && r.Probe(tag, mask) {
-			e.peers[r.Rank].inspected = true
-			e.peers[r.Rank].tell()
-		}
-	}
-}
-
 // answer looks at a message of p that arrives: a probe may have asked for it, and may ask again.
 func (p *peer) answer(tag uint64) { p.inspected = p.in.Arrived(tag) || p.foreign }
 

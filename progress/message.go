@@ -159,7 +159,7 @@ func (m *Message) copyOut(buf []byte) (Status, error) {
 func (e *Engine) RecvAlloc(ctx context.Context, src int, tag, mask uint64, limit int64) ([]byte, Status, error) {
 	for {
 		m := &Message{e: e, alloc: true}
-		if err := e.mprobe(ctx, src, tag, mask, m); err != nil {
+		if err := m.probe(ctx, src, tag, mask); err != nil {
 			return nil, Status{}, err
 		}
 		buf := alloc(m.status.Len, limit)

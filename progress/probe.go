@@ -25,6 +25,14 @@ const (
 
 func (k opKind) probe() bool { return k >= kindProbe }
 
+// probe is a call that looks for a message. Its methods need the lock.
+type probe struct {
+	e         *Engine
+	src       int
+	tag, mask uint64
+	m         *Message // of a matched one: what it fills in
+}
+
 // Probe waits until there is a message that matches, and says which is the oldest one. It stays
 // where it is: another goroutine's receive may be faster than the caller's.
 func (e *Engine) Probe(ctx context.Context, src int, tag, mask uint64) (Status, error) {
@@ -36,14 +44,14 @@ func (e *Engine) Probe(ctx context.Context, src int, tag, mask uint64) (Status, 
 	if m, ok := e.unexp.Find(tag, mask); ok {
 		return messageStatus(m), nil
 	}
-	return e.probeLocked(ctx, src, tag, mask, nil)
+	return probe{e, src, tag, mask, nil}.await(ctx)
 }
 
 // Iprobe is Probe that does not wait: it reports whether there is such a message. It makes progress
 // if not.
 func (e *Engine) Iprobe(src int, tag, mask uint64) (Status, bool, error) {
 	e.mu.Lock()
-	m, err := e.lookLocked(src, tag, mask)
+	m, err := probe{e, src, tag, mask, nil}.look()
 	if m == nil {
 		e.wait.Vain()
 		e.mu.Unlock()
@@ -57,31 +65,32 @@ func (e *Engine) Iprobe(src int, tag, mask uint64) (Status, bool, error) {
 // Mprobe is Probe that takes the message out for the caller alone.
 func (e *Engine) Mprobe(ctx context.Context, src int, tag, mask uint64) (*Message, error) {
 	m := &Message{e: e}
-	if err := e.mprobe(ctx, src, tag, mask, m); err != nil {
+	if err := m.probe(ctx, src, tag, mask); err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
-// mprobe is Mprobe into m.
-func (e *Engine) mprobe(ctx context.Context, src int, tag, mask uint64, m *Message) error {
+// probe is Mprobe into m.
+func (m *Message) probe(ctx context.Context, src int, tag, mask uint64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	e := m.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if u, ok := e.unexp.Match(tag, mask); ok {
 		m.hold(u)
 		return nil
 	}
-	_, err := e.probeLocked(ctx, src, tag, mask, m)
+	_, err := probe{e, src, tag, mask, m}.await(ctx)
 	return err
 }
 
 // Improbe is Mprobe that does not wait, see Iprobe.
 func (e *Engine) Improbe(src int, tag, mask uint64) (*Message, bool, error) {
 	e.mu.Lock()
-	if u, err := e.lookLocked(src, tag, mask); u == nil {
+	if u, err := (probe{e, src, tag, mask, nil}).look(); u == nil {
 		e.wait.Vain()
 		e.mu.Unlock()
 		return nil, false, err
@@ -102,53 +111,66 @@ func messageStatus(m *unexpected.Message) Status {
 	return Status{int(m.Src), m.Tag, int64(n)}
 }
 
-// lookLocked finds an unexpected message for a probe that does not wait, or returns nil. What a
-// peer without credit holds up is sent for it.
-func (e *Engine) lookLocked(src int, tag, mask uint64) (*unexpected.Message, error) {
-	m, ok := e.unexp.Find(tag, mask)
+// look finds an unexpected message for a probe that does not wait, or returns nil. What a peer
+// without credit holds up is sent for it.
+func (p probe) look() (*unexpected.Message, error) {
+	e := p.e
+	m, ok := e.unexp.Find(p.tag, p.mask)
 	if !ok {
 		e.pollLocked()
 		e.leaveLocked()
-		m, ok = e.unexp.Find(tag, mask)
+		m, ok = e.unexp.Find(p.tag, p.mask)
 	}
 	if ok {
 		return m, nil
 	}
-	if err := e.checkRecvLocked(src, tag, mask); err != nil {
+	if err := e.checkRecvLocked(p.src, p.tag, p.mask); err != nil {
 		return nil, err
 	}
-	e.askLocked(src, tag, mask)
+	p.ask()
 	return nil, nil
 }
 
-// probeLocked posts a probe, a matched one where there is a Message to fill in, and waits for it.
-// The unexpected messages were searched before.
-func (e *Engine) probeLocked(ctx context.Context, src int, tag, mask uint64, m *Message) (Status, error) {
-	if err := e.checkRecvLocked(src, tag, mask); err != nil {
-		return Status{}, err
+// ask sends a WANT for a probe that does not wait, and has found nothing, to each peer that is held
+// up and could satisfy it.
+func (p probe) ask() {
+	for _, r := range p.e.memory.HeldUp() {
+		if p.e.accepts(p.src, r.Rank) && r.Probe(p.tag, p.mask) {
+			peer := &p.e.peers[r.Rank]
+			peer.inspected = true
+			peer.tell()
+		}
 	}
-	return e.finishLocked(ctx, e.postProbeLocked(src, tag, mask, m))
 }
 
-func (e *Engine) postProbeLocked(src int, tag, mask uint64, m *Message) *Op {
+// await posts a probe and waits for its message. The unexpected messages were searched before.
+func (p probe) await(ctx context.Context) (Status, error) {
+	if err := p.e.checkRecvLocked(p.src, p.tag, p.mask); err != nil {
+		return Status{}, err
+	}
+	return p.e.finishLocked(ctx, p.post())
+}
+
+func (p probe) post() *Op {
 	note := noteProbeCall
-	if m != nil && m.alloc {
+	if p.m != nil && p.m.alloc {
 		note = noteAllocCall
 	}
-	op := e.newOpLocked(note, src, tag, mask, nil)
-	e.off.probes++
+	op := p.e.newOpLocked(note, p.src, p.tag, p.mask, nil)
+	p.e.off.probes++
 	op.kind = kindProbe
-	if m != nil {
-		op.kind, op.message = kindMatchedProbe, m
+	if p.m != nil {
+		op.kind, op.message = kindMatchedProbe, p.m
 	}
 	op.post()
 	return op
 }
 
-// probedLocked ends the probes that a message finds before a receive; op is the first, which has
-// left the posted-receive queue. It returns the receive that the message goes to, or the matched
-// probe that takes it, which have left the list too, or neither.
-func (e *Engine) probedLocked(op *Op, st Status) (receive, taker *Op) {
+// probed ends the probes that a message finds before a receive; op is the first, which has left the
+// posted-receive queue. It returns the receive that the message goes to, or the matched probe that
+// takes it, which have left the list too, or neither.
+func (op *Op) probed(st Status) (receive, taker *Op) {
+	e := op.e
 	for op != nil && op.kind == kindProbe {
 		op.unposted()
 		op.complete(st, nil)

@@ -18,7 +18,7 @@ func (c *cluster) probe(rank, src int, tag, mask uint64, m *Message) Request {
 	if m != nil {
 		m.e = e
 	}
-	op := e.postProbeLocked(src, tag, mask, m)
+	op := probe{e, src, tag, mask, m}.post()
 	return Request{op.note, op, op.Gen()}
 }
 

@@ -99,7 +99,7 @@ func (p *peer) arrive(tag uint64, payload []byte) (consumed uint64) {
 	e.inv.received(e, tag, op)
 	var taker *Op
 	if ok && op.kind.probe() {
-		op, taker = e.probedLocked(op, Status{p.rank, tag, int64(len(payload))})
+		op, taker = op.probed(Status{p.rank, tag, int64(len(payload))})
 		ok = op != nil
 	}
 	if ok {
@@ -146,7 +146,7 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 	e.inv.received(e, h.Tag, op)
 	var taker *Op
 	if ok && op.kind.probe() {
-		op, taker = e.probedLocked(op, Status{src, h.Tag, int64(h.Len)})
+		op, taker = op.probed(Status{src, h.Tag, int64(h.Len)})
 		ok = op != nil
 	}
 	if ok {
