@@ -109,8 +109,8 @@ const (
 //
 // A rank that gives up another one reports that to it through the launcher's store. Both end their
 // operations with each other, with the Cause that the first of them detected. Messages that have
-// arrived can still be received, but none behind one of the same Comm, or a raw one, whose bytes
-// were still at its sender.
+// arrived can still be received, but none behind one of the same Comm, or a raw one, that had no
+// receive and whose bytes were still at its sender.
 type PeerError struct {
 	Ranks []int // in the World
 	Cause error // what was detected, in words: its process ended, the connection broke, silence...

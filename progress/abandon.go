@@ -8,41 +8,61 @@ import "github.com/tagmatch/tagmatch/transport"
 // Where another receive waits that matches the message, which may be in a device, the read goes on
 // to its end.
 
-// abandon ends a receive that reads, unless another one waits that its message matches; busy: or
-// its sender's processor is in the middle of a copy to its buffer, which may be over the next time.
+// abandon ends a receive that reads, unless another one waits that its message matches, or a device
+// was reading, which alone knows where; busy: or its sender's processor is in the middle of a copy
+// to its buffer, which may be over the next time.
 func (op *Op) abandon() (ended, busy bool) {
 	e := op.e
 	r, tag := op.read, op.tag
-	if op.linked && op.revoked() {
-		e.peers[r.src].endRevoked(op, ErrCanceled)
-		return true, false
-	}
-	if _, _, ok := e.posted.Find(tag); ok {
+	if _, _, ok := e.posted.Find(tag); ok || r.want == 0 {
 		return false, false
 	}
-	if r.active > 0 && !e.tr.Abandon(r.src, op.slot.id()) {
+	if !op.stopReading() {
 		return false, true
 	}
-	if op.linked {
-		e.peers[r.src].readq.remove(op)
+	p := &e.peers[r.src]
+	switch {
+	case e.broken != nil:
+		op.complete(Status{}, e.broken)
+	case p.lost != nil: // later messages of it stay, so its caller must hear of this one
+		op.complete(Status{}, peerError(p.rank, p.lost))
+	default:
+		op.complete(Status{}, ErrCanceled)
+		p.takeBack(&r, tag)
+	}
+	return true, false
+}
+
+// stopReading frees the buffer and the slot of a receive that reads; those reads that are under way
+// are abandoned. False: its sender's processor is in the middle of a copy to the buffer.
+func (op *Op) stopReading() bool {
+	e, r := op.e, op.read
+	if r.active > 0 && !e.tr.Abandon(r.src, op.slot.id()) {
+		return false
+	}
+	if p := &e.peers[r.src]; op.linked && op.revoked() {
+		p.revoked.remove(op)
+	} else if op.linked {
+		p.readq.remove(op)
 	}
 	if r.active == 0 {
 		op.releaseRead()
-	} else {
-		op.unread()
-		abandoned := e.newOpLocked(noteAbandoned, r.src, tag, 0, nil)
-		abandoned.slot, abandoned.read = op.slot, r
-		abandoned.move(opAbandoned)
-		e.reads.replace(op.slot, abandoned)
+		return true
 	}
-	op.complete(Status{}, ErrCanceled)
-	p := &e.peers[r.src]
+	op.unread()
+	abandoned := e.newOpLocked(noteAbandoned, r.src, op.tag, 0, nil)
+	abandoned.slot, abandoned.read = op.slot, r
+	abandoned.move(opAbandoned)
+	e.reads.replace(op.slot, abandoned)
+	return true
+}
+
+// takeBack requeues a message that a receive has abandoned, whatever became of its reads: the next
+// receive meets the same, and tells of it. Where the sender has taken the message back its WITHDRAW
+// finds it there, or its loss, which then takes those behind it too.
+func (p *peer) takeBack(r *readState, tag uint64) {
+	e := p.e
 	switch {
-	case p.lost != nil, e.broken != nil, r.err == transport.ErrDeregistered: // nobody can read it
-	case r.err == transport.ErrUnreadable:
-		p.sendCtrl(ctrl{kind: ctrlUnreadable, id: r.appCtx})
-	case r.err != nil && r.err != transport.ErrUnwritable: // which another receive need not meet
-		p.lose(r.err)
 	case r.withdraw:
 		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: r.appCtx})
 	case e.refuses(tag):
@@ -50,7 +70,11 @@ func (op *Op) abandon() (ended, busy bool) {
 	default:
 		e.unexp.Requeue(r.src, tag, r.seq, r.unmatched())
 	}
-	return true, false
+	switch r.err {
+	case nil, transport.ErrDeregistered, transport.ErrUnreadable, transport.ErrUnwritable:
+	default: // see readEnded
+		p.lose(r.err)
+	}
 }
 
 // abandoned counts the end of a read whose receive has ended before.

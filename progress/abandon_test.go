@@ -170,36 +170,86 @@ func TestAbandonedUnwritable(t *testing.T) {
 	c.quiet()
 }
 
-// A message is not requeued where nobody could read it: one of several reads has found it to be
-// taken back, or has failed, or its sender is lost.
-func TestAbandonedUnreadable(t *testing.T) {
-	ends := func(cause error) func(c *cluster, r Request) {
-		return func(c *cluster, r Request) {
-			c.net.nodes[1].reads = c.net.nodes[1].reads[1:]
-			c.callback(1, func(s transport.Sink) { s.ReadDone(r.op.slot.id(), cause) })
-		}
+// spoiltRead has a receive of rank 1 that reads a message of rank 0, and a later message behind it.
+// The first of its reads has ended with cause, unless that is nil; the others have not.
+func spoiltRead(t *testing.T, cause error) (c *cluster, s, r Request) {
+	c = manual(t, 2, fakeOpts{revoke: true, maxRead: 300})
+	node := c.net.nodes[1]
+	node.holdRds = true
+	s = c.e[0].Isend(1, 5, fill(1000, 1))
+	r = c.e[1].Irecv(0, 5, exact, make([]byte, 2000))
+	c.step()
+	require.NoError(t, c.e[0].Send(bg, 1, 5, fill(8, 2)))
+	c.step()
+	if cause != nil {
+		node.reads = node.reads[1:]
+		c.callback(1, func(s transport.Sink) { s.ReadDone(r.op.slot.id(), cause) })
 	}
-	for name, spoil := range map[string]func(c *cluster, r Request){
-		"taken back": ends(transport.ErrDeregistered),
-		"failed":     ends(errors.New("remote access error")),
-		"lost":       func(c *cluster, _ Request) { c.e[1].PeerLost(0, errors.New("told")) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := manual(t, 2, fakeOpts{revoke: true, maxRead: 300})
-			e := c.e[1]
-			c.net.nodes[1].holdRds = true
-			c.e[0].Isend(1, 5, fill(1000, 1))
-			r := e.Irecv(0, 5, exact, make([]byte, 2000))
-			c.step()
-			spoil(c, r)
-			e.Poll()
-			open(t, r)
+	open(t, r)
+	return c, s, r
+}
+
+// endReads lets the reads of rank 1 end, of which nothing is left.
+func (c *cluster) endReads() {
+	c.net.nodes[1].holdRds = false
+	c.step()
+	require.Zero(c.t, c.e[1].Metrics().ReadsNow)
+}
+
+// lostTo has a rank lose rank 0, which has closed its World.
+func (c *cluster) lostTo(rank int) {
+	c.callback(rank, func(s transport.Sink) { s.PeerLost(0, errors.New("it has closed its World")) })
+}
+
+// Whatever became of its reads, an abandoned message is requeued. Where the loss of its sender
+// follows, nobody gets the message behind it as if there had been none before.
+func TestAbandonedUnreadable(t *testing.T) {
+	for cause, left := range map[error]int{transport.ErrDeregistered: 2, transport.ErrUnreadable: 2, errors.New("remote access error"): 0} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			c, _, r := spoiltRead(t, cause)
 			requireAbandoned(t, r)
-			require.Zero(t, e.Metrics().UnexpectedNow)
-			require.Equal(t, name != "taken back", len(e.Failed()) == 1)
-			c.net.nodes[1].holdRds = false
-			e.Poll()
-			require.Zero(t, e.Metrics().ReadsNow)
+			require.Equal(t, left, c.e[1].Metrics().UnexpectedNow)
+			c.lostTo(1)
+			require.Zero(t, c.e[1].Metrics().UnexpectedNow)
+			_, err := c.e[1].Recv(bg, 0, 5, exact, make([]byte, 8))
+			require.ErrorIs(t, err, ErrPeerLost)
+			c.endReads()
 		})
 	}
+}
+
+// The loss was before: then the receive itself tells of it, as later messages stay.
+func TestAbandonedAfterLoss(t *testing.T) {
+	c, _, r := spoiltRead(t, nil)
+	c.e[1].PeerLost(0, errors.New("told"))
+	require.True(t, abandon(r))
+	_, err := ended(t, r)
+	require.ErrorIs(t, err, ErrPeerLost)
+	require.Len(t, c.take(0, 1, 5), 8)
+	c.endReads()
+}
+
+// An abort was before: likewise.
+func TestAbandonedAfterAbort(t *testing.T) {
+	c, _, r := spoiltRead(t, nil)
+	c.e[1].Abort(nil)
+	require.True(t, abandon(r))
+	_, err := ended(t, r)
+	require.ErrorIs(t, err, ErrAborted)
+	c.endReads()
+}
+
+// A buffer that is gone is told of by the next receive, at both ends.
+func TestAbandonedFault(t *testing.T) {
+	c, s, r := spoiltRead(t, transport.ErrUnreadable)
+	requireAbandoned(t, r)
+	again := c.e[1].Irecv(0, 5, exact, make([]byte, 200))
+	c.net.nodes[1].reads = c.net.nodes[1].reads[:0]
+	c.callback(1, func(s transport.Sink) { s.ReadDone(again.op.slot.id(), transport.ErrUnreadable) })
+	c.step()
+	for _, r := range []Request{s, again} {
+		_, err := ended(t, r)
+		require.ErrorIs(t, err, ErrFault)
+	}
+	require.Len(t, c.take(0, 1, 5), 8)
 }

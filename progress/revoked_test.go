@@ -51,17 +51,50 @@ func TestRevokedFor(t *testing.T) {
 	}
 }
 
-// A Recv whose context ends before it hears that does not wait for it.
+// A Recv whose context ends before it hears that does not wait for it: the message is back at its
+// place, where WITHDRAW finds it, or the loss of the sender, which takes the one behind it too.
 func TestRevokedAndGivenUp(t *testing.T) {
-	c := manual(t, 2, fakeOpts{revoke: true})
+	for _, withdrawn := range []bool{false, true} {
+		c := manual(t, 2, fakeOpts{revoke: true})
+		c.net.nodes[1].hold(true)
+		s := c.e[0].Isend(1, 5, fill(1000, 1))
+		require.NoError(t, c.e[0].Send(bg, 1, 5, fill(8, 2)))
+		c.step()
+		request := s.op.slot.wire()
+		c.e[0].PeerLost(1, errors.New("told"))
+		c.net.nodes[1].hold(false)
+		_, err := c.e[1].Recv(&patience{Context: bg}, 0, 5, exact, make([]byte, 2000))
+		require.Equal(t, context.DeadlineExceeded, err)
+		require.Zero(t, c.e[1].Metrics().ReadsNow)
+		require.Equal(t, 2, c.e[1].Metrics().UnexpectedNow)
+		if withdrawn {
+			c.callback(1, func(s transport.Sink) { s.Ctrl(0, ctrl{kind: ctrlWithdraw, id: request}.encode()) })
+			require.Len(t, c.take(0, 1, 5), 8)
+		} else {
+			c.lostTo(1)
+		}
+		require.Zero(t, c.e[1].Metrics().UnexpectedNow)
+	}
+}
+
+// A device does not say where it was reading: such a message cannot be requeued.
+func TestRevokedInDeviceAndGivenUp(t *testing.T) {
+	c := manual(t, 2, fakeOpts{revoke: true, tags: 4})
 	c.net.nodes[1].hold(true)
+	r := c.e[1].Irecv(0, 5, exact, make([]byte, 2000))
+	c.step()
 	c.e[0].Isend(1, 5, fill(1000, 1))
+	require.NoError(t, c.e[0].Send(bg, 1, 5, fill(8, 2)))
 	c.step()
 	c.e[0].PeerLost(1, errors.New("told"))
 	c.net.nodes[1].hold(false)
-	_, err := c.e[1].Recv(&patience{Context: bg}, 0, 5, exact, make([]byte, 2000))
-	require.Equal(t, context.DeadlineExceeded, err)
-	require.Zero(t, c.e[1].Metrics().ReadsNow)
+	for range 3 {
+		c.e[1].Poll()
+	}
+	require.False(t, abandon(r))
+	c.lostTo(1)
+	_, err := ended(t, r)
+	require.ErrorIs(t, err, ErrPeerLost)
 }
 
 // A rank that finds a violation gives the peer up, and tells it: both errors are ErrProtocol.

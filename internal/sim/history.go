@@ -147,7 +147,8 @@ func space(tag uint64) uint64 {
 }
 
 // overtaken finds a message that a lost rank had announced, and a later one that a receive got in
-// its place: no receive had been told that the first one is lost.
+// its place: no receive had been told that the first one is lost, or had it when the later one was
+// matched.
 func (w *world) overtaken(r *rank, mail []delivery) error {
 	for i := range mail {
 		s := mail[i].send
@@ -156,12 +157,20 @@ func (w *world) overtaken(r *rank, mail []delivery) error {
 		}
 		for j := i + 1; j < len(mail); j++ {
 			o := mail[j].recv
-			if o != nil && space(mail[j].send.tag) == space(s.tag) && (s.tag^o.tag)&o.mask == 0 && !mail[j].doubtful(mail) {
+			if o != nil && space(mail[j].send.tag) == space(s.tag) && (s.tag^o.tag)&o.mask == 0 && !mail[j].doubtful(mail) && !r.hadBeside(s.tag, o) {
 				return fail("overtaken", "rank %d never got, nor was told of, %s, and got a later one: %s", r.id, s, o)
 			}
 		}
 	}
 	return nil
+}
+
+// hadBeside reports whether a call that its context has ended could have had a message while o was
+// matched. Such a call gives its message back: the loss of the sender then ends the next receive.
+func (r *rank) hadBeside(tag uint64, o *op) bool {
+	return slices.ContainsFunc(r.ops, func(c *op) bool {
+		return c.isRecv() && c.call && c.canceled() && (tag^c.tag)&c.mask == 0 && c.order <= o.until && o.order < c.until
+	})
 }
 
 // missing finds messages that should have been received. Once a world has settled and is drained,

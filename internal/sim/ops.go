@@ -36,7 +36,7 @@ type op struct {
 	order     int              // receives: number of receives posted before
 	ending    bool             // receives: it was asked to end (cancelled, or its context ended)
 	from      int              // least number of receives posted then
-	until     int              // calls: number of receives posted when it returned
+	until     int              // receives: number of those posted when it ended
 	acked     []int            // losses that its rank had acknowledged before the post
 	unmatched bool             // receives: when the world had settled
 	look      bool             // a probe that blocks; it has no buffer

@@ -360,6 +360,7 @@ func (r *rank) add(o *op, ended <-chan struct{}) {
 // end takes the outcome of an operation.
 func (w *world) end(r *rank, o *op) {
 	o.end()
+	o.until = r.posts
 	if o.isRecv() && errors.Is(o.err, progress.ErrWithdrawn) {
 		if !o.takes {
 			r.took = append(r.took, o)
