@@ -62,6 +62,7 @@ func TestSecondProgram(t *testing.T) {
 // TestSlowStore: a store that does not answer for more than a second is none of PyTorch 1.x for
 // that.
 func TestSlowStore(t *testing.T) {
+	t.Parallel()
 	s, err := tcpstoretest.Start("127.0.0.1:0", false)
 	require.NoError(t, err)
 	defer s.Close()

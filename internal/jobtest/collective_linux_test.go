@@ -31,6 +31,7 @@ func init() {
 // contexts that do not end. Nobody waits: each call of the others ends, and they can make Comms
 // among themselves.
 func TestDupLoops(t *testing.T) {
+	t.Parallel()
 	times := 4
 	if testlevel.CI() {
 		times = 12
@@ -170,6 +171,7 @@ func makesAComm(ctx context.Context, c *p2p.Comm) error {
 // TestOrphanDup: when rank 0 is dead, which served the launcher's store, a Dup still hears of the
 // end of a rank that this one was never connected to.
 func TestOrphanDup(t *testing.T) {
+	t.Parallel()
 	eachTransport(t, []string{"shm", "tcp"}, func(t *testing.T, device string, env []string) {
 		job{n: 8, role: "orphandup", device: device, env: env}.survives(t, 6)
 	})

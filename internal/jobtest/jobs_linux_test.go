@@ -67,6 +67,7 @@ func TestOneCore(t *testing.T) {
 // TestMoreRanksThanProcessors lets 8 ranks share two processors: a waiting rank must not keep one
 // from a rank that it waits for.
 func TestMoreRanksThanProcessors(t *testing.T) {
+	t.Parallel()
 	for name, env := range map[string][]string{"rc": nil, "tmsrq": tmsrqEnv, "one P": {"GOMAXPROCS=1"}, "manual": {"TAGMATCH_PROGRESS=manual"}} {
 		t.Run(name, func(t *testing.T) {
 			eachDevice(t, func(t *testing.T, device string) {
@@ -120,6 +121,7 @@ func TestStopped(t *testing.T) {
 
 // TestStrangerLost loses a rank, killed or closed, that had no connections.
 func TestStrangerLost(t *testing.T) {
+	t.Parallel()
 	eachDevice(t, func(t *testing.T, device string) {
 		for arg, code := range []int{128 + 9, 0} {
 			r := job{n: 4, role: "stranger", device: device, arg: arg, grace: time.Minute}.run(t)
@@ -153,6 +155,7 @@ func TestOrderly(t *testing.T) {
 // TestBadJobs starts ranks with incompatible settings: each must end with an error that names the
 // difference.
 func TestBadJobs(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, odd, want string }{
 		{"wrong secret", "TAGMATCH_SECRET=" + strings.Repeat("ab", 32), "secret"},
 		{"no rank", "RANK=", "RANK"},

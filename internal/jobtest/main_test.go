@@ -3,7 +3,6 @@ package jobtest
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"hash/crc32"
 	"os"
@@ -27,12 +26,7 @@ func TestMain(m *testing.M) {
 	}
 	role := os.Getenv(roleVar)
 	if role == "" {
-		flag.Parse()
-		if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-			if err := f.Value.Set("16"); err != nil { // what is parallel mostly waits
-				panic(err)
-			}
-		}
+		testlevel.ManyWait()
 		os.Exit(m.Run())
 	}
 	if err := playRole(role); err != nil {

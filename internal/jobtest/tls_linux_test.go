@@ -93,6 +93,7 @@ func TestTLS(t *testing.T) {
 // TestTLSDiffers: ranks with different settings are named, by the rendezvous and, where a
 // Bootstrap has none, by the cards of the ranks.
 func TestTLSDiffers(t *testing.T) {
+	t.Parallel()
 	files := issue(t, securetest.New(t), "rank", hostname(t))
 	for _, c := range []struct{ root, odd, rootKind, oddKind string }{
 		{"TAGMATCH_TLS=secret", "TAGMATCH_TLS=off", "secret", "off"},
@@ -112,6 +113,7 @@ func TestTLSDiffers(t *testing.T) {
 // TestTLSRefused: a rank whose certificate is not good does not join and, where it has joined by
 // another way, is not connected to; the error names it and says why.
 func TestTLSRefused(t *testing.T) {
+	t.Parallel()
 	ours, others := securetest.New(t), securetest.New(t)
 	good := issue(t, ours, "rank", hostname(t))
 	for odd, want := range map[string]string{

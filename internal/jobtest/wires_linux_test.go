@@ -210,6 +210,7 @@ func logged(r result) int {
 // TestRefusedCalls runs jobs where the kernel refuses the system calls of shared memory, to one
 // rank or to all, before or after it was found to work.
 func TestRefusedCalls(t *testing.T) {
+	t.Parallel()
 	eachTransport(t, []string{"auto"}, func(t *testing.T, device string, env []string) {
 		for i, c := range []struct{ calls, who, when, wires, why string }{
 			{"memfd_create", "1", "", "tcp", "memfd_create: operation not permitted"},
@@ -270,6 +271,7 @@ func TestApart(t *testing.T) {
 // TestInsisting requests a device for shared memory, where it is impossible: the error names the
 // reason, and what to do.
 func TestInsisting(t *testing.T) {
+	t.Parallel()
 	cases := [][]string{
 		{"shm", "memfd_create: operation not permitted", refuseVar + "=memfd_create", whoVar + "=1"},
 		{"shm,tcp", "memfd_create: operation not permitted", refuseVar + "=memfd_create", whoVar + "=1"},

@@ -20,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"go.uber.org/goleak"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // envRole makes this test binary a program for the ranks of a test.
@@ -30,6 +32,7 @@ func TestMain(m *testing.M) {
 		os.Exit(roles[role](os.Getenv("RANK")))
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // launchers of tests do not inherit that it is ignored
+	testlevel.ManyWait()
 	goleak.VerifyTestMain(m)
 }
 

@@ -15,9 +15,13 @@ import (
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
 	"github.com/tagmatch/tagmatch/internal/secure"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testlevel.ManyWait()
+	goleak.VerifyTestMain(m)
+}
 
 // given is a secret that a job was given.
 func given(b byte) Secret {

@@ -112,6 +112,7 @@ func TestRejections(t *testing.T) {
 }
 
 func TestDuplicateRank(t *testing.T) {
+	t.Parallel()
 	at, ctx := candidates(t, 3), ranktest.Timeout(t)
 	joined, root := awaitJoined(ctx, at)
 	ranktest.Each(t, 3, func(r int) error {
@@ -137,6 +138,7 @@ func TestDuplicateRank(t *testing.T) {
 // also be a rank of the next job, whose rank 0 is not there yet: one of another size, or one that
 // has left this job.
 func TestDuplicateOfARunningJob(t *testing.T) {
+	t.Parallel()
 	list := startJob(t, 3, Secret{}, "")
 	port := portOf(list[0])
 	_, err := candidateOf(1, 3, port).join(ranktest.Timeout(t))
@@ -159,6 +161,7 @@ func TestDuplicateOfARunningJob(t *testing.T) {
 // TestChildWithoutTheSecret: a child of a rank, which does not inherit the job's secret, and takes
 // itself for the rank, fails soon, and learns what to do.
 func TestChildWithoutTheSecret(t *testing.T) {
+	t.Parallel()
 	list := startJob(t, 3, given(0x5a), "")
 	port := portOf(list[0])
 	_, err := candidateOf(1, 3, port).join(ranktest.Timeout(t))
@@ -314,6 +317,7 @@ func throwGarbage(port string, i int) {
 // TestSilentConnections: silent connections are closed at the deadline, and hold no slot for
 // longer.
 func TestSilentConnections(t *testing.T) {
+	t.Parallel()
 	_, port := openStore(t, 2, NewSecret("test"))
 	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
 	require.NoError(t, err)

@@ -28,6 +28,7 @@ func awaitJoined(ctx context.Context, at func(rank int) candidate) (joined chan 
 // TestJoinTimeoutIsTheJobs: the timeout of one rank ends, and all that have joined get the names of
 // the missing ranks.
 func TestJoinTimeoutIsTheJobs(t *testing.T) {
+	t.Parallel()
 	at := candidates(t, 4)
 	ctx := ranktest.Timeout(t)
 	joined, root := awaitJoined(ctx, at)

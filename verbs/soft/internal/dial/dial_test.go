@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -23,6 +24,11 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
 )
+
+func TestMain(m *testing.M) {
+	testlevel.ManyWait()
+	os.Exit(m.Run())
+}
 
 // connEnd is a connector under test with what it has delivered.
 type connEnd struct {

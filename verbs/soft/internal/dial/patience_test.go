@@ -41,6 +41,7 @@ func TestLimit(t *testing.T) {
 // TestSlowIsNotLost: an end that is slow, or stopped, after it was authenticated gets its
 // connection.
 func TestSlowIsNotLost(t *testing.T) {
+	t.Parallel()
 	const slowness = handshakeTime + time.Second
 	prepare := func(c *Config) {
 		c.Prepare = func(net.Conn, *wire.Address) (any, error) { time.Sleep(slowness); return nil, nil }
@@ -121,6 +122,7 @@ func TestReachableFromThere(t *testing.T) {
 
 // TestSilentHost: a host that does not answer dials is given up after Retry of looks.
 func TestSilentHost(t *testing.T) {
+	t.Parallel()
 	a := newConnEnd(t, 0, 1, func(c *Config) {
 		c.Retry = time.Second
 		c.Dial = func(ctx context.Context, _ *wire.Address) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/ports"
 	"github.com/tagmatch/tagmatch/internal/secure"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -37,6 +38,7 @@ func TestMain(m *testing.M) {
 		benchChild(a)
 		return
 	}
+	testlevel.ManyWait()
 	os.Exit(m.Run())
 }
 
