@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/contexts"
@@ -146,19 +145,19 @@ var errMemberLost = errors.New("a rank is lost")
 // with ctx, or after the loss of a rank of c.
 func (c *Comm) collective(ctx context.Context, kind callKind, f func(context.Context) (*Comm, error)) (*Comm, error) {
 	if ctx == nil {
-		return nil, &collectiveError{kind, errNoContext}
+		return nil, wrapf("%v: %w", kind, errNoContext)
 	}
 	if err := c.turn.lock(ctx); err != nil {
-		return nil, &collectiveError{kind, err}
+		return nil, wrapf("%v: %w", kind, err)
 	}
 	defer c.turn.unlock()
 	switch {
 	case ctx.Err() != nil:
-		return nil, &collectiveError{kind, ctx.Err()}
+		return nil, wrapf("%v: %w", kind, ctx.Err())
 	case c.ranks() == 0:
-		return nil, &collectiveError{kind, errCommClosed}
+		return nil, wrapf("%v: %w", kind, errCommClosed)
 	case c.failed != nil:
-		return nil, &collectiveError{kind, &earlierError{c.failed}}
+		return nil, wrapf("%v: an earlier call on this Comm failed: %w", kind, c.failed)
 	}
 	all, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -167,7 +166,7 @@ func (c *Comm) collective(ctx context.Context, kind callKind, f func(context.Con
 	begin := func(e progress.Callback) { whole = c.w.contexts.Begin(e, &c.comm, uint8(kind), lost) }
 	// Of a Comm of one rank no message would find out that the World is closed.
 	if err := c.w.eng.Call(begin); err != nil {
-		return nil, &collectiveError{kind, err}
+		return nil, wrapf("%v: %w", kind, err)
 	}
 	if !whole { // no rank can be at the end of this call
 		end(errMemberLost)
@@ -187,27 +186,8 @@ func (c *Comm) collective(ctx context.Context, kind callKind, f func(context.Con
 		err = c.withMissing(err)
 		c.failed = err
 	}
-	return nil, &collectiveError{kind, err}
+	return nil, wrapf("%v: %w", kind, err)
 }
-
-// collectiveError is the error of a collective call.
-type collectiveError struct {
-	kind callKind
-	err  error
-}
-
-func (e *collectiveError) Error() string {
-	return prefix + e.kind.String() + ": " + strings.TrimPrefix(e.err.Error(), prefix)
-}
-func (e *collectiveError) Unwrap() error { return e.err }
-
-// earlierError is the error of a call on a Comm that an earlier one has left unusable.
-type earlierError struct{ err error }
-
-func (e *earlierError) Error() string {
-	return "an earlier call on this Comm failed: " + strings.TrimPrefix(e.err.Error(), prefix)
-}
-func (e *earlierError) Unwrap() error { return e.err }
 
 // derive makes a Comm of g, whose ranks are among those of c, on the ranks with member set; the
 // others help and get nil. All ranks of c have entered the call.

@@ -40,8 +40,24 @@ var (
 )
 
 // prefix begins the text of every error that a call returns, except a context's own. OpError,
-// PeerError and conditionError add it; the errors that they wrap have none, or lose it.
+// PeerError, conditionError and wrapf add it; the errors that they wrap have none, or lose it.
 const prefix = "p2p: "
+
+// bareError is an error without the prefix, within the text of another one.
+type bareError struct{ error }
+
+func (e bareError) Error() string { return strings.TrimPrefix(e.error.Error(), prefix) }
+func (e bareError) Unwrap() error { return e.error }
+
+// wrapf is fmt.Errorf with the prefix.
+func wrapf(format string, args ...any) error {
+	for i := range args {
+		if err, ok := args[i].(error); ok {
+			args[i] = bareError{err}
+		}
+	}
+	return fmt.Errorf(prefix+format, args...)
+}
 
 // OpError names the operation between two ranks that failed: `p2p: recv from 3, tag 0x7: message
 // longer than the buffer: 16 bytes into 8`. Where the ranks of a Comm are not those of the World,
@@ -80,7 +96,7 @@ func (e *OpError) Error() string {
 
 // reason is the text of Err. Beside a rank in a Comm it says that its ranks are those of the World.
 func (e *OpError) reason() string {
-	text := strings.TrimPrefix(e.Err.Error(), prefix)
+	text := bareError{e.Err}.Error()
 	if e.group == nil {
 		return text
 	}
@@ -124,7 +140,7 @@ func (e *PeerError) text(whose string) string {
 	if e.Cause == nil {
 		return s
 	}
-	return s + ": " + strings.TrimPrefix(e.Cause.Error(), prefix)
+	return s + ": " + bareError{e.Cause}.Error()
 }
 
 // Unwrap is for errors.Is and errors.As. It does not return Cause itself.

@@ -44,7 +44,7 @@ func TestTLSNotByAnExposedSecret(t *testing.T) {
 		secret []byte
 		why    string
 	}{
-		{"secret", nil, "p2p: init: p2p: invalid argument: the secret of this Bootstrap (made by rank 0, handed out over the rendezvous) went to the ranks in plain"},
+		{"secret", nil, "p2p: init: invalid argument: the secret of this Bootstrap (made by rank 0, handed out over the rendezvous) went to the ranks in plain"},
 		{"off", nil, ""},
 		{"secret", make([]byte, bootstrap.SecretSize), ""},
 	} {

@@ -74,7 +74,7 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 	}
 	if err := w.start(ctx); err != nil {
 		_ = w.release(err)
-		return nil, fmt.Errorf("p2p: init: %w", err)
+		return nil, wrapf("init: %w", err)
 	}
 	return w, nil
 }
@@ -100,7 +100,7 @@ func detect(ctx context.Context, secret []byte, cfg *settings.Config) (b Bootstr
 		Ports: cfg.Ports, TLS: cfg.TLS, Logger: cfg.Logger})
 	if err != nil {
 		joined.Store(false)
-		return nil, false, fmt.Errorf("p2p: init: %w", err)
+		return nil, false, wrapf("init: %w", err)
 	}
 	return b, b.Info().Launcher == "singleton", nil
 }

@@ -3,6 +3,7 @@ package p2p
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -46,7 +47,7 @@ func (c *Comm) withMissing(err error) error {
 	if len(parts) == 0 {
 		return err
 	}
-	return &missingError{err, strings.Join(parts, ", ")}
+	return fmt.Errorf("%w: %s", err, strings.Join(parts, ", "))
 }
 
 // ask asks other ranks about the call, and returns when they have answered, or not in time; its
@@ -80,14 +81,3 @@ func plural(n int, one, many string) string {
 	}
 	return many
 }
-
-// missingError is the error of a collective call that not all ranks have made.
-type missingError struct {
-	err error
-	who string
-}
-
-func (e *missingError) Error() string {
-	return strings.TrimPrefix(e.err.Error(), prefix) + ": " + e.who
-}
-func (e *missingError) Unwrap() error { return e.err }

@@ -2,7 +2,6 @@ package p2p
 
 import (
 	"context"
-	"fmt"
 	"iter"
 
 	"github.com/tagmatch/tagmatch/progress"
@@ -100,7 +99,7 @@ func (q *Queue) Wait(ctx context.Context, dst []Completion) (int, error) {
 	case err == nil || stopped(ctx, err):
 		return got, err
 	}
-	return 0, fmt.Errorf(prefix+"%w", fromEngine(err))
+	return 0, wrapf("%w", fromEngine(err))
 }
 
 // All returns the completions of q as they come, each as Wait with room for one would: those that

@@ -2,7 +2,6 @@ package p2p
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 	"syscall"
@@ -45,12 +44,12 @@ func (w *World) Alloc(size int) (*Region, error) {
 	}
 	m, err := newMemory(size)
 	if err != nil {
-		return nil, fmt.Errorf(prefix+"alloc of %d bytes: %w", size, err)
+		return nil, wrapf("alloc of %d bytes: %w", size, err)
 	}
 	r, err := w.region(m.bytes, m.fd())
 	if err != nil {
 		m.free()
-		return nil, fmt.Errorf(prefix+"alloc of %d bytes: %w", size, err)
+		return nil, wrapf("alloc of %d bytes: %w", size, err)
 	}
 	r.buf, r.memory = m.bytes[:size:size], m
 	return r, nil
@@ -71,7 +70,7 @@ func (w *World) Register(buf []byte) (*Region, error) {
 		return nil, invalidf("register: a part of the %d bytes belongs to a Region already", len(buf))
 	}
 	if err != nil {
-		return nil, fmt.Errorf(prefix+"register %d bytes: %w", len(buf), err)
+		return nil, wrapf("register %d bytes: %w", len(buf), err)
 	}
 	return r, nil
 }
@@ -133,7 +132,7 @@ func (r *Region) Close() error {
 		err := r.unshare()
 		owner.Unlock()
 		if err != nil {
-			return fmt.Errorf(prefix+"close of a Region of %d bytes: %w", len(r.buf), err)
+			return wrapf("close of a Region of %d bytes: %w", len(r.buf), err)
 		}
 		delete(w.regions.live, r)
 	}

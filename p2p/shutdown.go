@@ -3,7 +3,6 @@ package p2p
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/contexts"
@@ -53,7 +52,7 @@ func (w *World) Shutdown(ctx context.Context) error {
 		return errNoContext
 	}
 	if err := w.ending.lock(ctx); err != nil {
-		return fmt.Errorf("p2p: shutdown: another call is at it: %w", err)
+		return wrapf("shutdown: another call is at it: %w", err)
 	}
 	defer w.ending.unlock()
 	if w.state != alive {
@@ -64,12 +63,12 @@ func (w *World) Shutdown(ctx context.Context) error {
 	w.eng.Leaving()
 	loss := w.eng.Loss(members{}) // not later: ranks that have met may be gone before this one hears of it
 	if err != nil {
-		err = fmt.Errorf("p2p: shutdown: messages are not all delivered: %w%s", fromEngine(err), w.unfinished())
+		err = wrapf("shutdown: messages are not all delivered: %w%s", fromEngine(err), w.unfinished())
 	} else if err = w.meet(ctx); err != nil {
 		w.tellFailure(err)
-		err = fmt.Errorf("p2p: shutdown: not all ranks have come: %w%s", w.lostInFence(err), w.unfinished())
+		err = wrapf("shutdown: not all ranks have come: %w%s", w.lostInFence(err), w.unfinished())
 	} else if met = true; loss != nil {
-		err = fmt.Errorf("p2p: shutdown: all ranks have come, after a loss: %w", fromEngine(loss))
+		err = wrapf("shutdown: all ranks have come, after a loss: %w", fromEngine(loss))
 	}
 	if err != nil && loss != nil {
 		err = withLoss(err, fromEngine(loss))
@@ -84,7 +83,7 @@ func withLoss(err, loss error) error {
 	if _, ok := errors.AsType[*PeerError](err); ok {
 		return err
 	}
-	return fmt.Errorf("%w; and %w", err, loss)
+	return wrapf("%w; and %w", err, loss)
 }
 
 // lostInFence makes a loss that the launcher's store reports one that Failed lists, and returns the
@@ -170,7 +169,7 @@ func (w *World) release(cause error) error {
 		joined.Store(false)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("p2p: close: %w", err)
+		return wrapf("close: %w", err)
 	}
 	return nil
 }

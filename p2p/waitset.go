@@ -2,7 +2,6 @@ package p2p
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/tagmatch/tagmatch/progress"
 )
@@ -250,7 +249,7 @@ func oneWorld(ctx context.Context, reqs []Request) (*progress.Engine, error) {
 	}
 	eng, err := progress.OneEngine(len(reqs), func(i int) progress.Request { return reqs[i].r })
 	if err != nil {
-		return nil, fmt.Errorf(prefix+"%w", err)
+		return nil, wrapf("%w", err)
 	}
 	return eng, nil
 }

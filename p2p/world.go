@@ -3,7 +3,6 @@ package p2p
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 
@@ -159,7 +158,7 @@ func (w *World) Room(ctx context.Context) error {
 	if err == nil || stopped(ctx, err) {
 		return err
 	}
-	return fmt.Errorf(prefix+"%w", err)
+	return wrapf("%w", err)
 }
 
 // Irecv is the nonblocking Recv: the request ends when the message is in buf.

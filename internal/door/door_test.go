@@ -238,6 +238,29 @@ func TestForeign(t *testing.T) {
 	require.ErrorContains(t, w.Err, "another user")
 }
 
+// TestWhoLeavesIsNotCounted: Serve returns nil for a stranger that has gone by itself.
+func TestWhoLeavesIsNotCounted(t *testing.T) {
+	served := make(chan *Visitor, 1)
+	d, at := listenTCP(t, nil, func(v *Visitor) error {
+		_, err := v.Read(make([]byte, 1))
+		served <- v
+		if err == io.EOF {
+			return nil
+		}
+		return err
+	})
+	conn, err := net.Dial("tcp", at)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	v := within(t, served)
+	d.Close()
+	d.Wait()
+	require.Zero(t, d.Turned())
+	require.False(t, v.Passed())
+	_, err = v.Read(make([]byte, 1))
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
 // TestNoDescriptors: where there is no descriptor left a stranger goes for a newcomer, not at once,
 // and nobody else; without strangers the owner is told.
 func TestNoDescriptors(t *testing.T) {

@@ -77,6 +77,7 @@ const (
 	RejectYielded                           // the acceptor has left this peer to another wire
 	rejectViolated                          // this end has broken the protocol, behind the handshake
 	rejectGivenUp                           // the acceptor has failed to connect to this peer, and says why
+	rejectUnreached                         // the same, where that is on the way
 )
 
 // rejectError is the error of a refused connection at both ends.
@@ -93,10 +94,11 @@ func (e *rejectError) Error() string {
 	return fmt.Sprintf("the peer refused the connection: %q", e.text) // quoted: a stranger may have written it
 }
 
-// Is has the owner learn that the reason is not on the way, unless something else answers there,
-// and a peer what became of it: it was given up, or is accused of what it said.
+// Is has the owner learn that the reason is not on the way, unless something else answers there or
+// the refusal says that it is, and a peer what became of it: it was given up, or is accused of what
+// it said.
 func (e *rejectError) Is(target error) bool {
-	if target == verbs.ErrRefused && e.code != rejectMagic || target == verbs.ErrPeerFailed && e.code == rejectGivenUp && !e.byUs {
+	if target == verbs.ErrRefused && e.code != rejectMagic && e.code != rejectUnreached || target == verbs.ErrPeerFailed && e.code == rejectGivenUp && !e.byUs {
 		return true
 	}
 	violated := e.code == rejectHello || e.code == rejectViolated

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"time"
 
@@ -121,6 +122,9 @@ func (c *Connector) serve(v *door.Visitor) error {
 	if peer == nil { // a stranger
 		turnDown(conn, err)
 		_ = conn.Close()
+		if err == io.EOF { // not a word: a peer that has given its dial up, which counts as nobody
+			return nil
+		}
 		return err
 	}
 	if err != nil {
@@ -171,8 +175,11 @@ func (c *Connector) admit(peer *wire.Address) (*connPeer, *rejectError) {
 // or in whose time the reason has passed, would else learn only that its connection leads nowhere.
 func (c *Connector) givenUp(peer *wire.Address, why error) *rejectError {
 	code := rejectGivenUp
-	if errors.Is(why, verbs.ErrProtocol) {
+	switch {
+	case errors.Is(why, verbs.ErrProtocol):
 		code = rejectViolated
+	case !errors.Is(why, verbs.ErrRefused):
+		code = rejectUnreached
 	}
 	return Refuse(code, "rank %d has given up rank %d: %v", c.cfg.Self.Rank, peer.Rank, why)
 }

@@ -146,6 +146,23 @@ func TestShortageIsToldLater(t *testing.T) {
 	}
 }
 
+// TestCutIsToldLater: a device that asks for a connection when the other could not reach it hears
+// that, and that the reason is on the way.
+func TestCutIsToldLater(t *testing.T) {
+	a := newConnEnd(t, 5, 1, func(c *Config) {
+		c.Retry = time.Millisecond
+		c.Dial = func(context.Context, *wire.Address) (net.Conn, error) { return nil, syscall.EHOSTUNREACH }
+	})
+	b := newConnEnd(t, 3, 2)
+	a.Connect(b.self)
+	require.ErrorIs(t, a.next(t).Err, syscall.EHOSTUNREACH)
+	b.Connect(a.self)
+	err := b.next(t).Err
+	require.ErrorContains(t, err, "rank 5 has given up rank 3: no route to host")
+	require.ErrorIs(t, err, verbs.ErrUnreachable)
+	require.NotErrorIs(t, err, verbs.ErrRefused, "it is not the fault of an end")
+}
+
 // TestUnfitIsFinal: what is no shortage is not tried again.
 func TestUnfitIsFinal(t *testing.T) {
 	var tries [2]atomic.Int64
