@@ -360,22 +360,6 @@ func TestConnectorGarbage(t *testing.T) {
 	require.Contains(t, b.logs.String(), "protocol version 65535")
 }
 
-// TestYieldedDialIsNoStranger: a dial that is given up once it is connected, as one that crosses the
-// peer's own, leaves a connection without a word. It is not told as one that was turned away.
-func TestYieldedDialIsNoStranger(t *testing.T) {
-	defer goleak.VerifyNone(t)
-	b := newConnEnd(t, 1, 2)
-	conn, err := net.Dial("tcp", b.self.TCP[0])
-	require.NoError(t, err)
-	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
-	_, err = conn.Read(make([]byte, 1)) // until it is served
-	require.Error(t, err)
-	require.NoError(t, conn.Close())
-	b.Close() // which tells of those that were turned away
-	require.Zero(t, b.door.Turned())
-	require.NotContains(t, b.logs.String(), "turned away")
-}
-
 // recorder remembers what is written first.
 type recorder struct {
 	net.Conn

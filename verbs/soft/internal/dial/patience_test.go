@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -167,4 +168,20 @@ func TestConnectorRetriesForATime(t *testing.T) {
 	require.ErrorContains(t, r.Err, "tried for ")
 	a.Expect(r.Peer.ID)
 	require.Empty(t, a.peers)
+}
+
+// TestYieldedDialIsNoStranger: a dial that is given up once it is connected, as one that crosses the
+// peer's own, leaves a connection without a word. It is not told as one that was turned away.
+func TestYieldedDialIsNoStranger(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	b := newConnEnd(t, 1, 2)
+	conn, err := net.Dial("tcp", b.self.TCP[0])
+	require.NoError(t, err)
+	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+	_, err = conn.Read(make([]byte, 1)) // until it is served
+	require.Error(t, err)
+	require.NoError(t, conn.Close())
+	b.Close() // which tells of those that were turned away
+	require.Zero(t, b.door.Turned())
+	require.NotContains(t, b.logs.String(), "turned away")
 }
