@@ -46,8 +46,8 @@ type Config struct {
 	Known func(first []byte) bool
 	// Serve serves a visitor. A stranger's deadline is Patience from its accept on. Serve calls
 	// Visitor.Pass once it knows that it is of the job; the connection is its own from then on, and
-	// is closed where Serve returns before. The error says why it has not passed; nil: it has gone by
-	// itself, and is not counted.
+	// is closed where Serve returns before. The error says why it has not passed; nil: it has gone
+	// by itself, and is not counted.
 	Serve     func(v *Visitor) error
 	Strangers int // so many at once; at least 1
 	// Failed is told that no connection could be accepted; where that is for want of descriptors,

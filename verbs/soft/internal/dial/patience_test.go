@@ -170,8 +170,8 @@ func TestConnectorRetriesForATime(t *testing.T) {
 	require.Empty(t, a.peers)
 }
 
-// TestYieldedDialIsNoStranger: a dial that is given up once it is connected, as one that crosses the
-// peer's own, leaves a connection without a word. It is not told as one that was turned away.
+// TestYieldedDialIsNoStranger: a dial that is given up once it is connected, as one that crosses
+// the peer's own, leaves a connection without a word. It is not told as one that was turned away.
 func TestYieldedDialIsNoStranger(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	b := newConnEnd(t, 1, 2)
