@@ -14,8 +14,8 @@ package transport
 // count, and posts them in a later Poll; room for them ends a Wait. Until then Free is 0 and Add
 // and Sync are refused, as they would report messages before the receives of these were removed
 // (V9). An error of Del or ForceDel means that the transport has failed, and so does the next Poll;
-// or that the call was wrong, as the receive is not in the list, was matched, or was deleted
-// before.
+// or that the call was wrong, as the receive is not in the list, was matched, or a Del of it is
+// pending.
 type TagList interface {
 	// Capacity is the most receives that the list holds; Free is how many more fit now (in list and
 	// operation queue).
@@ -33,8 +33,7 @@ type TagList interface {
 	Del(id uint64, handled uint32) error
 	// ForceDel posts a forced DEL of a receive that must be dormant, because an unexpected message
 	// matched it (section 5.3). Call it from inside Sink.Eager or Sink.Rndv of that message, with a
-	// count that may include the message. buf is free when it returns. After a Del it replaces
-	// that, and Deleted is not called.
+	// count that may include the message. buf is free when it returns.
 	ForceDel(id uint64, handled uint32) error
 	// Sync posts a bare SYNC, which only reports handled (section 5.4). ErrAgain: another is
 	// outstanding, or there is no room.

@@ -171,7 +171,8 @@ func (l *tagList) refused(err error) error {
 	return l.t.Broken()
 }
 
-// find returns the entry of a receive that Del or ForceDel may name: it is in state listed.
+// find returns the entry of a receive that Del or ForceDel may name: it is in state listed, and no
+// Del of it is pending.
 func (l *tagList) find(id uint64) (slot uint32, e *entry, err error) {
 	i := l.byID.Find(id)
 	switch {
@@ -181,8 +182,11 @@ func (l *tagList) find(id uint64) (slot uint32, e *entry, err error) {
 		return 0, nil, errUnknown
 	}
 	e = &l.entries[i]
-	if e.state == entryMatched {
+	switch {
+	case e.state == entryMatched:
 		return 0, nil, fmt.Errorf("transport/tmsrq: receive %d is matched", id)
+	case e.deleting:
+		return 0, nil, fmt.Errorf("transport/tmsrq: receive %d is being deleted", id)
 	}
 	return uint32(i), e, nil
 }
@@ -191,11 +195,8 @@ func (l *tagList) find(id uint64) (slot uint32, e *entry, err error) {
 // refused for want of room (TMO 6.6).
 func (l *tagList) Del(id uint64, handled uint32) error {
 	slot, e, err := l.find(id)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case e.deleting:
-		return fmt.Errorf("transport/tmsrq: receive %d is being deleted", id)
 	}
 	e.deleting = true
 	if invariant.Enabled {
@@ -205,22 +206,16 @@ func (l *tagList) Del(id uint64, handled uint32) error {
 }
 
 // ForceDel removes a dormant receive (TMO 5.3). The device cannot match it before it executes the
-// DEL, so that the buffers are free at once. Where a Del is pending its DEL serves, and no other is
-// posted.
+// DEL, so that the buffers are free at once.
 func (l *tagList) ForceDel(id uint64, handled uint32) error {
 	slot, e, err := l.find(id)
 	if err != nil {
 		return err
 	}
-	deleting := e.deleting
 	if invariant.Enabled {
-		l.t.inv.ForcedDels(id, deleting)
+		l.t.inv.ForcedDels(id)
 	}
-	e.deleting = false
 	l.leave(e, entryRemoved)
-	if deleting {
-		return nil
-	}
 	return l.remove(slot, l.count(handled))
 }
 

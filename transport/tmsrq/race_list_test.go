@@ -27,6 +27,7 @@ func TestRace19DelTwice(t *testing.T) {
 			r.add(2*i, 5, nil)
 			require.NoError(t, r.l.Del(2*i, 0))
 			refused(r.l.Del(2*i, 0))
+			refused(r.l.ForceDel(2*i, 0))
 			require.Equal(t, transporttest.Event{Kind: "deleted", ID: 2 * i, OK: true}, r.event("deleted", int(i)))
 			refused(r.l.Del(2*i, 0))
 			refused(r.l.ForceDel(2*i, 0))

@@ -14,13 +14,13 @@ type engine struct {
 	list    transport.TagList
 	me      int
 	handled uint32
-	posted  []*receive // the posted-receive queue: not matched, in posting order
+	posted  []*receive // the posted-receive queue: not matched, not cancelled, in posting order
 	all     map[uint64]*receive
 	unexp   []*arrived
 	sends   map[uint32]*sending
 	todo    []func() error // posting calls that got ErrAgain
 	faults  []string
-	dropped int
+	forced  int // receives removed by ForceDel
 	lost    int
 	between func() // called before an unexpected message is counted as handled
 }
@@ -101,17 +101,15 @@ func (e *engine) recv(id, tag, mask uint64, buf []byte, offload bool) *receive {
 }
 
 func (e *engine) cancel(r *receive) {
-	switch {
-	case r.matched || r.deleting:
-	case r.inList:
-		r.deleting = true
-		if err := e.list.Del(r.id, e.handled); err != nil {
-			e.fault("Del: %v", err)
-		}
-	default:
-		e.unlink(r)
+	e.unlink(r) // messages skip it from now on (TMO 6.6)
+	if !r.inList {
 		r.canceled = true
 		r.ended++
+		return
+	}
+	r.deleting = true
+	if err := e.list.Del(r.id, e.handled); err != nil {
+		e.fault("Del: %v", err)
 	}
 }
 
@@ -129,13 +127,12 @@ func (e *engine) unlink(r *receive) {
 // 5.4).
 func (e *engine) arrive(m *arrived) {
 	for _, r := range e.posted {
-		// A receive with a DEL pending may be skipped or matched (TMO 6.6).
-		if (m.tag^r.tag)&r.mask != 0 || r.deleting && r.id%2 == 0 {
+		if (m.tag^r.tag)&r.mask != 0 {
 			continue
 		}
 		e.unlink(r)
 		if r.inList {
-			e.dropped++
+			e.forced++
 			// The count with or without this message: both are correct (TMO 5.3).
 			if err := e.list.ForceDel(r.id, e.handled+uint32(r.id%2)); err != nil {
 				e.fault("ForceDel: %v", err)
@@ -211,7 +208,9 @@ func (e *engine) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 		return
 	}
 	r.matched, r.src, r.got = true, src, tag
-	e.unlink(r)
+	if !r.deleting {
+		e.unlink(r)
+	}
 }
 
 func (e *engine) Delivered(id uint64, n uint64, err error) {
@@ -233,7 +232,6 @@ func (e *engine) Deleted(id uint64, ok bool) {
 	case ok && r.matched, !ok && !r.matched:
 		e.fault("receive %d: deleted %v, matched %v", id, ok, r.matched)
 	case ok:
-		e.unlink(r)
 		r.canceled = true
 		r.ended++
 	}

@@ -69,7 +69,7 @@ func TestCheckSink(t *testing.T) {
 		"Poll in a Sink":            {"owner", func(c *Sink) { c.Polls() }},
 		"credit taken back":         {"credit", func(c *Sink) { c.Grants(1, 9); c.Grants(1, 9); c.Grants(1, 8) }},
 		"matched twice":             {"V3", func(c *Sink) { c.Adds(7); c.Matched(7, 1, 0, 0); c.Matched(7, 1, 0, 0) }},
-		"matched after ForceDel":    {"V3", func(c *Sink) { c.Adds(7); c.ForcedDels(7, false); c.Matched(7, 1, 0, 0) }},
+		"matched after ForceDel":    {"V3", func(c *Sink) { c.Adds(7); c.ForcedDels(7); c.Matched(7, 1, 0, 0) }},
 		"delivered unmatched":       {"V12", func(c *Sink) { c.Adds(7); c.Delivered(7, 0, nil) }},
 		"delivered twice": {"V12", func(c *Sink) {
 			c.Adds(7)
@@ -79,8 +79,7 @@ func TestCheckSink(t *testing.T) {
 		}},
 		"deleted when matched":    {"V12", func(c *Sink) { c.Adds(7); c.Deletes(7); c.Matched(7, 1, 0, 0); c.Deleted(7, true) }},
 		"deleted twice":           {"once", func(c *Sink) { c.Adds(7); c.Deletes(7); c.Deleted(7, false); c.Deleted(7, false) }},
-		"deleted after ForceDel":  {"once", func(c *Sink) { c.Adds(7); c.Deletes(7); c.ForcedDels(7, true); c.Deleted(7, false) }},
-		"dropped when matched":    {"V12", func(c *Sink) { c.Adds(7); c.Matched(7, 1, 0, 0); c.ForcedDels(7, false) }},
+		"ForceDel when matched":   {"V12", func(c *Sink) { c.Adds(7); c.Matched(7, 1, 0, 0); c.ForcedDels(7) }},
 		"added twice":             {"once", func(c *Sink) { c.Adds(7); c.Adds(7) }},
 		"handled more than given": {"V8", func(c *Sink) { c.Eager(1, 0, 0, nil); c.Handled(0); c.Handled(1); c.Handled(2) }},
 	} {

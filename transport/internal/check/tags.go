@@ -23,23 +23,11 @@ func (c *Sink) Adds(id uint64) {
 // Deletes records a Del: Deleted follows.
 func (c *Sink) Deletes(id uint64) { c.dels[id]++ }
 
-// ForcedDels records a ForceDel; deleting means that a Del of the receive is pending, which it
-// replaces.
-func (c *Sink) ForcedDels(id uint64, deleting bool) {
+// ForcedDels records a ForceDel.
+func (c *Sink) ForcedDels(id uint64) {
 	r := c.tags[id]
-	invariant.Check(r != nil && !r.matched, "V12", "receive %d is dropped, which is not in the list or matched", id)
+	invariant.Check(r != nil && !r.matched, "V12", "a forced DEL of receive %d, which is not in the list or matched", id)
 	delete(c.tags, id)
-	if deleting {
-		c.answered(id)
-	}
-}
-
-// answered records the outcome of a Del.
-func (c *Sink) answered(id uint64) {
-	invariant.Check(c.dels[id] > 0, "once", "the outcome of a Del of receive %d is told once too often", id)
-	if c.dels[id]--; c.dels[id] == 0 {
-		delete(c.dels, id)
-	}
 }
 
 // Matched implements transport.TagSink.
@@ -81,7 +69,10 @@ func (c *Sink) Incomplete(id uint64, h *transport.RndvHdr) {
 // Deleted implements transport.TagSink.
 func (c *Sink) Deleted(id uint64, ok bool) {
 	c.call("Deleted", -1)
-	c.answered(id)
+	invariant.Check(c.dels[id] > 0, "once", "the outcome of a Del of receive %d is told once too often", id)
+	if c.dels[id]--; c.dels[id] == 0 {
+		delete(c.dels, id)
+	}
 	if r := c.tags[id]; ok {
 		invariant.Check(r != nil && !r.matched, "V12", "receive %d is deleted, which is not in the list or matched", id)
 		delete(c.tags, id)
