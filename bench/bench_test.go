@@ -109,7 +109,7 @@ func TestSoakFaults(t *testing.T) {
 
 // TestFlood floods a rank with little room: it must stay within its bound, and get everything.
 func TestFlood(t *testing.T) {
-	if raceDetector || invariant.Enabled {
+	if testlevel.Race || invariant.Enabled {
 		t.Skip("these builds have memory of their own")
 	}
 	const limit, messages = 4 << 20, 30000 // of which no sender alone has room for its own

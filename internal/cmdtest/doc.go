@@ -1,5 +1,5 @@
 // Package cmdtest lets the test of a command run the command: the test binary, started again, is
-// the command, and so are its ranks.
+// the command, and so are its ranks. A Program was built for that.
 //
-// Concurrency: Run and Job may be called by several tests at once.
+// Concurrency: all functions may be called by several tests at once.
 package cmdtest

@@ -25,50 +25,24 @@ func TestConsumer(t *testing.T) {
 	require.Contains(t, string(readme), strings.TrimSpace(string(program)), "README.md must show testdata/main.go.txt")
 	testlevel.SkipIfQuick(t)
 
-	dir := module(t, root, program)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), program, 0o644))
+	makeModule(t, root, dir)
 	run(t, dir, "go", "build", "-o", "hello", ".")
 	require.Equal(t, "rank 0 got \"hello from 0\" from 0\n", run(t, dir, "./hello"))
 	require.Contains(t, run(t, root, "go", "run", "./cmd/tagmatch", "run", "-n", "2", "--", filepath.Join(dir, "hello")),
 		`rank 1 got "hello from 0" from 0`)
 }
 
-// TestExamplesCanBeCopied builds each example in a module of its own, and starts one that starts
-// itself as ranks.
-func TestExamplesCanBeCopied(t *testing.T) {
-	testlevel.SkipIfQuick(t)
-	root, err := filepath.Abs("../..")
-	require.NoError(t, err)
-	for _, name := range []string{"allreduce", "bandwidth", "cancel", "farm", "pingpong", "ring"} {
-		from := filepath.Join(root, "examples", name)
-		program, err := os.ReadFile(filepath.Join(from, "main.go"))
-		require.NoError(t, err)
-		dir := module(t, root, program)
-		if name == "allreduce" {
-			ring, err := os.ReadFile(filepath.Join(from, "ring.go"))
-			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "ring.go"), ring, 0o644))
-			run(t, dir, "go", "mod", "tidy")
-		}
-		run(t, dir, "go", "build", "-o", "copied", ".")
-		if name == "pingpong" {
-			require.Contains(t, run(t, dir, "./copied", "-sizes", "8", "-iters", "10", "-check"), "10 round trips")
-		}
-	}
-}
-
-// module makes a module outside the tree that has the program as its main.go, and requires this
-// tree.
-func module(t *testing.T, root string, program []byte) (dir string) {
+// makeModule makes the program in dir a module that requires this tree.
+func makeModule(t *testing.T, root, dir string) {
 	t.Helper()
-	dir = t.TempDir()
 	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), program, 0o644))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o644))
 	run(t, dir, "go", "mod", "init", "example.com/hello")
 	run(t, dir, "go", "mod", "edit", "-require=github.com/tagmatch/tagmatch@v0.0.0", "-replace=github.com/tagmatch/tagmatch="+root)
 	run(t, dir, "go", "mod", "tidy")
-	return dir
 }
 
 // run runs a command in dir without any launcher's variables and returns what it printed.

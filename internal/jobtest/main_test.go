@@ -16,6 +16,9 @@ import (
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
+// effort divides numbers of rounds.
+const effort = testlevel.Effort
+
 func TestMain(m *testing.M) {
 	if how := os.Getenv(floodVar); how != "" {
 		if err := flood(how); err != nil {

@@ -14,9 +14,9 @@ import (
 // parkRounds is the number of messages that are sent just as the reader parks.
 func parkRounds() int {
 	switch {
-	case testlevel.Quick(), !testlevel.CI() && raceEnabled: // a hundred times slower where both sides share a processor
+	case testlevel.Quick(), !testlevel.CI() && testlevel.Race: // a hundred times slower where both sides share a processor
 		return 20_000
-	case !testlevel.CI() || raceEnabled:
+	case !testlevel.CI() || testlevel.Race:
 		return 100_000
 	}
 	return 1_000_000

@@ -21,7 +21,7 @@ func replay(seed uint64) string { return Replay(fmt.Sprintf("-seed %d", seed)) }
 
 // TestSeeds plays random seeds; cmd/sim plays more of them.
 func TestSeeds(t *testing.T) {
-	first, n := uint64(time.Now().UnixNano()), uint64(600/effort)
+	first, n := uint64(time.Now().UnixNano()), uint64(600/testlevel.Effort)
 	flag.Visit(func(f *flag.Flag) {
 		if f.Name == "seed" {
 			first, n = *oneSeed, 1
@@ -36,7 +36,7 @@ func TestSeeds(t *testing.T) {
 // TestCoverage checks that runs reach all events.
 func TestCoverage(t *testing.T) {
 	testlevel.SkipIfQuick(t)
-	const seeds uint64 = 3000 / min(effort, 3) // fewer would not reach the rarest
+	const seeds uint64 = 3000 / min(testlevel.Effort, 3) // fewer would not reach the rarest
 	var c Coverage
 	for seed := range seeds {
 		out, err := Run(NewPlan(seed), nil)

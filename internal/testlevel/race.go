@@ -2,4 +2,9 @@
 
 package testlevel
 
-const race = true
+// Race is true in builds with the race detector.
+const Race = true
+
+// Effort divides numbers of rounds: the race detector is slow, and detects kinds of accesses,
+// however often they happen.
+const Effort = 8

@@ -28,7 +28,7 @@ func CI() bool {
 // Quick reports whether whole suites may be left out: the level is not ci, and this build has
 // neither the race detector nor the checks of the invariants. CI plays those with fewer cases, but
 // of everything.
-func Quick() bool { return !CI() && !race && !invariant.Enabled }
+func Quick() bool { return !CI() && !Race && !invariant.Enabled }
 
 // SkipIfQuick skips a test that may be left out.
 func SkipIfQuick(t testing.TB) {

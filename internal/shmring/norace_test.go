@@ -1,5 +1,0 @@
-//go:build !race
-
-package shmring
-
-const raceEnabled = false
