@@ -32,7 +32,7 @@ func TestRace13CountWraps(t *testing.T) {
 	play(t, countsModulo, tm{})
 }
 func TestRace14SyncReq(t *testing.T) {
-	play(t, testTagNeverReported, tm{InitialCount: 60_000}, tm{QuirkSyncReq: true})
+	play(t, testTagSyncReqUnexpected, tm{InitialCount: 60_000}, tm{QuirkSyncReq: true})
 }
 func TestRace19DelTwice(t *testing.T)         { play(t, testTagDelTwice, tm{}, tm{DelayOps: 20}) }
 func TestRace27ChainFails(t *testing.T)       { play(t, testTagChainFails, tm{}) }
@@ -44,7 +44,7 @@ func TestRace34RendezvousTooLong(t *testing.T) {
 	play(t, testTagIncomplete, tm{}, tm{TwoIncomplete: true})
 }
 func TestRace35ZeroLength(t *testing.T)      { play(t, testTagZeroLength, tm{}) }
-func TestRace36EmptyRendezvous(t *testing.T) { play(t, testTagRndvEmpty, tm{}) }
+func TestRace36EmptyRendezvous(t *testing.T) { play(t, testTagZeroLength, tm{}) }
 func TestRace37MatchAll(t *testing.T)        { play(t, testTagMatchesAll, tm{}) }
 func TestRace38BitsOutsideMask(t *testing.T) { play(t, testTagOutsideMask, tm{}, tm{Strict: true}) }
 func TestRace42TwoSources(t *testing.T)      { play(t, testTagSources, tm{}) }

@@ -8,26 +8,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the scenarios of TMO 7.2 about the list and its resources: 15, 19, 22, 23, 25 to
-// 27, and 54 to 56.
-
-// testTagDelFirst is scenario 15: a signalled DEL before any message succeeds, and the message is
-// unexpected then.
-func testTagDelFirst(r *tagRig) {
-	for _, n := range []int{0, 8, 3000} {
-		del := r.counted(verbs.WRTagDel, 5)
-		del.Handle = r.add(1, 5, exact, r.bbuf)
-		r.post(del)
-		r.completes(verbs.WC{WRID: del.WRID, Opcode: verbs.WCTMDel})
-		r.stocked()
-		m := r.eager(5, 1, n)
-		r.sent()
-		r.handled(m)
-	}
-	r.del(r.add(1, 5, exact, r.bbuf), verbs.WCSuccess)
-	r.handled(r.rndv(5, 1, 100))
-	r.b.none()
-}
+// This file has scenarios of TMO 7.2 about the list and its resources: 19, 22, 23, 27, and 54 to 56.
 
 // testTagDelTwice is scenario 19: a second DEL, or one of a handle whose slot was reused, removes
 // nothing and frees no slot: TM_ERR, or EINVAL when it is posted.
@@ -117,51 +98,6 @@ func testTagKeptInSoftware(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagOpsPolled is scenario 25: unpolled signalled operations exhaust max_ops: ENOMEM. Polling
-// one makes room for one, and the refused operation is posted again, in order and without loss.
-func testTagOpsPolled(t *testing.T, open Opener, opts TagOptions) {
-	const ops = 4
-	r := newSmallRig(t, open, opts, 15, ops)
-	for i := range uint64(ops) {
-		r.post(r.counted(verbs.WRTagAdd, i))
-	}
-	for i := uint64(ops); i < 12; i++ {
-		wr := r.counted(verbs.WRTagAdd, i)
-		r.refused(wr, wr, syscall.ENOMEM)
-		r.unpolled(r.settle) // executing them is not enough
-		r.refused(wr, wr, syscall.ENOMEM)
-		if w := r.first(); w.WRID != 1000+i-ops || w.Status != verbs.WCSuccess {
-			t.Fatalf("%+v", w)
-		}
-		r.post(wr)
-	}
-	for i := range uint64(ops) {
-		r.b.want(1008+i, verbs.WCSuccess)
-	}
-	for i := range uint64(12) {
-		r.hit(i, i)
-	}
-}
-
-// testTagOftenSignaled is scenario 26: a host that signals one operation in every max_ops/2, and
-// polls it before the next such run, is never refused, however many operations it posts.
-func testTagOftenSignaled(t *testing.T, open Opener, opts TagOptions) {
-	const ops = 8
-	r := newSmallRig(t, open, opts, 15, ops)
-	for i := range uint64(10 * ops) {
-		wr := r.counted(verbs.WRTagSync, i)
-		if wr.Flags = verbs.OpsTMSync; i%(ops/2) == ops/2-1 {
-			wr.Flags |= verbs.OpsSignaled
-		}
-		r.post(wr)
-		if i%(ops/2) == 0 && i > 0 {
-			r.b.want(1000+i-1, verbs.WCSuccess)
-		}
-	}
-	r.b.want(1000+10*ops-1, verbs.WCSuccess)
-	r.b.none()
-}
-
 // testTagChainFails is scenario 27: a chain of ADDs that fails in the middle, for any reason. The
 // handles before are valid; the operations behind are not posted.
 func testTagChainFails(t *testing.T, open Opener, opts TagOptions) {
@@ -211,9 +147,10 @@ func testTagChainFails(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(9, 9)
 }
 
-// testTagHandleReuse is scenario 54: the list is kept full and entries leave it in any order,
-// matched and deleted, for many times its size: each completion is that of the right receive. The
-// software device uses slots, the low bits of handles, oldest first.
+// testTagHandleReuse is scenario 54: the list is kept full, of exactly as many entries as it was
+// created for, and they leave it in any order, matched and deleted, for many times its size: each
+// completion is that of the right receive. The software device uses slots, the low bits of handles,
+// oldest first.
 func testTagHandleReuse(t *testing.T, open Opener, opts TagOptions) {
 	const tags, rounds, room = 4, 300, 100
 	r := newSmallRig(t, open, opts, tags, 16)
@@ -237,6 +174,8 @@ func testTagHandleReuse(t *testing.T, open Opener, opts TagOptions) {
 		if len(live) < tags {
 			continue
 		}
+		full := r.counted(verbs.WRTagAdd, 0)
+		r.refused(full, full, syscall.ENOMEM)
 		k := int(id*7/3) % tags
 		e := live[k]
 		live = slices.Delete(live, k, k+1)

@@ -6,7 +6,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the scenarios of TMO 7.2 about dormant entries: 4 to 14, and 18.
+// This file has scenarios of TMO 7.2 about dormant entries: 5 to 7, and 9 to 13.
 
 // behind posts an unsignalled ADD with the current count and waits for its effect, without polling.
 func (r *tagRig) behind(id, tag uint64) uint32 {
@@ -31,26 +31,6 @@ func (r *tagRig) noEvents() {
 	if len(r.b.evs) > 0 {
 		r.t.Fatalf("%+v", r.b.evs)
 	}
-}
-
-// testTagMessageFirst is scenario 4: the message arrives before its receive. It is delivered from
-// the unexpected queue, and the receive is not added; the next ADD has the new count, is live at
-// once and gets the next message.
-func testTagMessageFirst(r *tagRig) {
-	for _, n := range []int{0, 8, 3000} {
-		r.stocked()
-		m := r.eager(5, 6, n)
-		r.sent()
-		r.handled(m)
-		r.add(2, 5, exact, r.bbuf)
-		r.hit(2, 5)
-	}
-	r.stocked()
-	r.handled(r.rndv(5, 6, 100))
-	r.add(2, 5, exact, r.bbuf)
-	r.hit(2, 5)
-	r.b.none()
-	r.a.none()
 }
 
 // testTagAddBehind is scenarios 5 and 6: an ADD posted before the completion of its message is
@@ -102,51 +82,19 @@ func testTagTwoDormant(t *testing.T, open Opener, opts TagOptions) {
 	r.noEvents() // forced DELs, and none of a live entry
 }
 
-// testTagUnrelated is scenario 8: an unexpected message that does not match a live entry leaves it
-// live, polled or not. With Dormant the entry's message is found by software.
-func testTagUnrelated(r *tagRig) {
-	h := r.add(1, 5, exact, r.bbuf)
-	m := r.early(9, 0)
-	m2 := r.early(5, 1)
-	r.handled(m)
-	if r.opts.Dormant {
-		r.handled(m2)
-		r.force(h)
-	} else {
-		r.matched(1, 5, 1, m2[verbs.TMHSize:], r.bbuf)
-	}
-	r.b.none()
-	r.sync()
-	r.add(2, 5, exact, r.bbuf)
-	r.hit(2, 5)
-}
-
-// testTagStaysDormant is scenario 9: when the host handles all messages but posts nothing more, the
-// entry stays dormant, however many messages follow. Its receive is completed by software.
-func testTagStaysDormant(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 1, 64)
-	m := r.early(9, 0)
-	h := r.behind(1, 5)
-	r.handled(m)
-	for range 10 {
-		r.miss(5)
-		r.settle()
-	}
-	r.force(h)
-	r.add(2, 5, exact, r.bbuf)
-	r.hit(2, 5)
-	r.b.none()
-}
-
-// testTagBareSync is scenario 10: a SYNC alone, signalled or not, makes the entry live, and the
-// device matches the next message.
+// testTagBareSync is scenarios 9 and 10: when the host handles all messages but posts nothing more,
+// an entry stays dormant, however many messages follow. A SYNC alone, signalled or not, makes it
+// live, and the device matches the next message.
 func testTagBareSync(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	for _, flags := range []verbs.OpsFlags{verbs.OpsTMSync, verbs.OpsTMSync | verbs.OpsSignaled} {
 		m := r.early(9, 0)
 		r.behind(1, 5)
 		r.handled(m)
-		r.miss(5)
+		for range 10 {
+			r.miss(5)
+			r.settle()
+		}
 		wr := r.counted(verbs.WRTagSync, 0)
 		wr.Flags = flags
 		r.post(wr)
@@ -232,49 +180,5 @@ func testTagWrap(t *testing.T, open Opener, opts TagOptions) {
 		r.miss(6)
 		r.sync()
 		r.hit(2, 6)
-	}
-}
-
-// testTagNeverReported is scenario 14: from 2^14 unreported unexpected messages on their
-// completions have SYNC_REQ. The host posts a SYNC: dormant entries become live.
-func testTagNeverReported(r *tagRig) {
-	r.miss(9)
-	r.count-- // the device's value
-	r.add(1, 5, exact, r.bbuf)
-	missing := uint32(1)
-	r.count++
-	next := func(n int) {
-		r.t.Helper()
-		r.flood(n, func(flags verbs.WCFlags) {
-			r.count++
-			missing++
-			if (flags&verbs.WCFlagTMSyncReq != 0) != (missing > 0x3fff) {
-				r.t.Fatalf("%d messages are not reported: flags %#x", missing, flags)
-			}
-		})
-	}
-	next(1<<14 + 40)
-	r.sync()
-	r.hit(1, 5)
-	if r.opts.SyncReqOfDriver { // which ignores the count of a SYNC
-		r.add(1, 5, exact, r.bbuf)
-	}
-	missing = 0
-	next(3)
-}
-
-// testTagDelDormant is scenario 18: a DEL of a dormant entry succeeds, and nothing makes the entry
-// live afterwards.
-func testTagDelDormant(r *tagRig) {
-	for late := range uint32(2) { // the DEL reports the count, or does not yet
-		m := r.early(9, 0)
-		h := r.behind(1, 5)
-		r.handled(m)
-		r.count -= late
-		r.del(h, verbs.WCSuccess)
-		r.count += late
-		r.sync()
-		r.miss(5)
-		r.b.none()
 	}
 }

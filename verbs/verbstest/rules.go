@@ -39,7 +39,6 @@ var scenarios = []testCase{
 	{"scenario/send-self", anyDevice, testSendSelf, "a queue pair that is connected to itself"},
 	{"scenario/send-imm", anyDevice, testSendImm, "immediate data of SENDs of all sizes"},
 	{"scenario/send-inv", anyDevice, testSendInv, "SEND_WITH_INV deregisters the region it names, before its completion"},
-	{"scenario/error-order", anyDevice, testErrorOrder, "requests behind one that fails are flushed in order, and none before it"},
 	{"scenario/reset", anyDevice, testReset, "a queue pair that is reset forgets all, and can be used again"},
 	{"scenario/gather", anyDevice, testGather, "lists of entries into lists of entries, cut anywhere"},
 	{"scenario/zero-length", anyDevice, testZeroLength, "messages and lists of length 0"},
@@ -55,10 +54,7 @@ var scenarios = []testCase{
 	{"scenario/read-deregistered", anyDevice, testReadDeregistered, "a read from a region that was deregistered, before it or under it"},
 	{"scenario/atomics", anyDevice, testAtomics, "FETCH_ADD and CMP_SWP"},
 	{"scenario/tag-model", withTags, testTagModel, "random operations and messages against the model of TMO 5.2"},
-	{"scenario/tag-rnr-order", withTags, testTagRNR, "what is behind a message without an untagged buffer waits, expected or not"},
-	{"scenario/tag-rndv-burst", withTags, testTagRndvBurst, "many rendezvous at once, with eager messages in between"},
 	{"scenario/tag-rndv-full", withTags, testTagRndvFull, "more rendezvous at once than the device has room for reads and FINs"},
 	{"scenario/tag-fin-forgotten", withTags, testTagFINForgotten, "a queue pair that is reset before it could send a FIN"},
-	{"scenario/tag-bad-key", withTags, testTagBadKey, "a tagged buffer with a key that no region has"},
 	{"scenario/tag-deregistered", withTags, testTagDeregistered, "a tagged buffer whose region is deregistered under a long message"},
 }

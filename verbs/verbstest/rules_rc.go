@@ -82,7 +82,7 @@ var rcRules = []testCase{
 	{"8.2/implies", anyDevice, testSuccessImplies,
 		"a success implies that of all earlier requests of the queue"},
 	{"8.2/errors-complete", anyDevice, testErrorsComplete,
-		"errors complete, signalled or not"},
+		"errors complete, signalled or not, and requests behind them are flushed in order"},
 
 	{"8.3/too-long", anyDevice, testTooLong,
 		"REM_INV_REQ_ERR, and LOC_LEN_ERR at the responder, which goes to ERR"},

@@ -69,7 +69,7 @@ var tmRules = []testCase{
 		"NO_TAG 0, RNDV 1, FIN 2, EAGER 3"},
 	{"2.3/no-tag", withTags, testTagNoTag,
 		"a NO_TAG message may be a single byte"},
-	{"2.3/eager", withTags, testTagEagerSends,
+	{"2.3/eager", withTags, testTagEager,
 		"EAGER: TMH and payload, in ordinary SENDs however they are posted"},
 	{"2.3/counted", withTags, testTagCounts,
 		"RNDV and EAGER count as unexpected, NO_TAG and FIN do not"},
@@ -88,7 +88,7 @@ var tmRules = []testCase{
 		"the device sends the FIN when its read has finished: when it arrives, the data is in the buffer"},
 	{"2.4/none", withTags, testTagIncomplete,
 		"for an unexpected or incomplete rendezvous the device sends no FIN"},
-	{"2.4/app-ctx", withTags, testTagFINContext,
+	{"2.4/app-ctx", withTags, testTagRndvFull,
 		"app_ctx of the FIN is that of the request"},
 	{"2.4/buffer", withTags, testTagFINBuffer,
 		"a FIN takes one untagged buffer of the sender's TM-SRQ, and waits for it"},
@@ -115,7 +115,7 @@ var tmRules = []testCase{
 		"ADD appends at the tail and returns the handle at once"},
 	{"3.2/del", withTags, testTagDel,
 		"DEL removes its entry and no other, live or dormant; once that is consumed, TM_ERR"},
-	{"3.2/sync", withTags, testTagCountLow16,
+	{"3.2/sync", withTags, testTagWrap,
 		"TM_SYNC on any operation sets the count to the low 16 bits"},
 
 	{"3.3/unsupported", withoutTags, testTagMatchingUnsupported,
@@ -134,10 +134,10 @@ var tmRules = []testCase{
 		"more SGEs than the device's: EINVAL and the failing WR; as many are taken"},
 	{"3.3/stale", withTags, testTagDelStale,
 		"DEL of a handle that was never given: TM_ERR or EINVAL, and nothing else is touched"},
-	{"3.3/chain", withTags, testTagChain,
+	{"3.3/chain", withTags, testTagChainFails,
 		"what precedes the failing operation is posted, what follows is not"},
 
-	{"3.4/exactly", withTags, testTagExactly,
+	{"3.4/exactly", withTags, testTagHandleReuse,
 		"exactly max_num_tags entries fit, however often room was made"},
 	{"3.4/debt", withTags, testTagSlotDebt,
 		"a slot is free when the completions of its ADD, receive and DEL were polled; MATCH alone pays nothing"},
@@ -202,7 +202,7 @@ var tmRules = []testCase{
 
 	{"5.1/H", withTags, testTagH,
 		"H counts unexpected EAGER and RNDV messages, once each, of all queue pairs"},
-	{"5.1/S", withTags, testTagS,
+	{"5.1/S", withTags, testTagStaleSync,
 		"S is the last count that came with TM_SYNC"},
 
 	{"5.2/1", withTags, testTagRule1,

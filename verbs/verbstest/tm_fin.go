@@ -117,29 +117,6 @@ func testTagFINForgotten(r *tagRig) {
 	r.wantFIN(8, 5, 4, fin)
 }
 
-// testTagFINContext: of several rendezvous at once, each FIN has the app_ctx of its own request.
-func testTagFINContext(r *tagRig) {
-	ctxs := []uint32{0, 1, 1 << 31, 0xffffffff, 0x01020304, 77}
-	bufs := map[uint64][]byte{}
-	for i := range ctxs {
-		bufs[20+uint64(i)] = r.forFIN(20 + uint64(i))
-		r.add(uint64(i), 100+uint64(i), exact, r.bbuf[i*2000:][:2000])
-	}
-	for i, ctx := range ctxs {
-		r.rndv(100+uint64(i), ctx, 2000-300*i)
-	}
-	seen := map[uint64]bool{}
-	for range ctxs {
-		w := r.a.next()
-		h := verbs.ParseTMH(received(w, bufs[w.WRID]))
-		if i := h.Tag - 100; i >= uint64(len(ctxs)) || seen[i] || h.AppCtx != ctxs[i] || h.Opcode != verbs.TMHFin {
-			r.t.Fatalf("FIN %+v, contexts are %v", h, ctxs)
-		}
-		seen[h.Tag-100] = true
-	}
-	r.a.none()
-}
-
 // duplex are two nodes with a tag-matching SRQ each and two connections, one for each way (TMO
 // 1.3).
 type duplex struct {

@@ -27,16 +27,6 @@ func testTagMalformed(r *tagRig) {
 	r.hit(1, 5)
 }
 
-// testTagBadKey: an entry whose buffer is not registered fails the message that it matches.
-func testTagBadKey(r *tagRig) {
-	wr := verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(1, 5, exact, r.bbuf[:64])}
-	wr.Add.SGList[0].LKey ^= 1 << 20
-	r.do(wr, verbs.WCSuccess)
-	r.eager(5, 0, 8)
-	r.b.want(1, verbs.WCLocProtErr)
-	r.a.want(77, verbs.WCRemOpErr)
-}
-
 // testTagDeregistered: the region of a tagged buffer is deregistered after MATCH of a long message.
 // The receive completes once: with an error, and both queue pairs with it, or with success if the
 // whole message had been received. Other connections are not affected.

@@ -26,63 +26,9 @@ func (r *tagRig) rndvOn(qp verbs.QP, tag uint64, ctx uint32, rvh verbs.RVH) []by
 	return m
 }
 
-// testTagRndvBurst: many concurrent rendezvous, with eager messages between: each ends once, with
-// its data.
-func testTagRndvBurst(t *testing.T, open Opener, opts TagOptions) {
-	const n, size = 60, 30_000
-	r := newTagRig(t, open, opts, 255, 600)
-	fmr, fin := r.a.mem(64 * n)
-	for i := range uint64(n) {
-		r.a.recv(r.qa, 1000+i, sge(fmr, fin[i*64:(i+1)*64]))
-		r.add(i, i, exact, r.bbuf[i*size:(i+1)*size])
-		r.add(500+i, 500+i, exact, r.bbuf[n*size:])
-	}
-	for i := range uint64(n) {
-		at := verbs.RVH{VA: r.amr.Addr() + 13*i, RKey: r.amr.RKey(), Len: uint32(size - i*17)}
-		r.rndvOn(r.qa, i, uint32(i), at)
-		var m [verbs.TMHSize]byte
-		verbs.TMH{Opcode: verbs.TMHEager, Tag: 500 + i}.Put(m[:])
-		r.a.send(r.qa, inline(77, verbs.SendSignaled, m[:]))
-		r.sentKeepingFINs()
-	}
-	order, ended := uint64(0), map[uint64]bool{}
-	for len(ended) < 2*n {
-		w := r.b.next()
-		if w.Status != verbs.WCSuccess {
-			t.Fatalf("%+v", w)
-		}
-		if w.Flags&flagMatch != 0 && w.WRID < 500 {
-			if w.WRID != order {
-				t.Fatalf("MATCH of %d, want %d", w.WRID, order)
-			}
-			order++
-		}
-		if w.Flags&flagData == 0 {
-			continue
-		}
-		if ended[w.WRID] {
-			t.Fatalf("receive %d ends twice", w.WRID)
-		}
-		ended[w.WRID] = true
-		if i := w.WRID; i < 500 && !bytes.Equal(r.bbuf[i*size:][:w.ByteLen], r.abuf[13*i:][:size-i*17]) {
-			t.Fatalf("receive %d has wrong data", i)
-		}
-	}
-	seen := map[uint32]bool{}
-	for range n {
-		w := r.a.next()
-		b := received(w, fin[(w.WRID-1000)*64:])
-		ctx := verbs.ParseTMH(b).AppCtx
-		if b[0] != byte(verbs.TMHFin) || seen[ctx] {
-			t.Fatalf("FIN %d comes twice, or is none", ctx)
-		}
-		seen[ctx] = true
-	}
-}
-
 // testTagRndvFull: the sender has no receive for the first FIN yet, so that all others wait, and
 // the reads behind it, of more rendezvous than a device has room for. Each ends once, with its data
-// and one FIN.
+// and one FIN, which has its app_ctx.
 func testTagRndvFull(t *testing.T, open Opener, opts TagOptions) {
 	const n, size = 400, 100
 	r := newSmallRig(t, open, opts, 511, 64)
@@ -116,12 +62,11 @@ func testTagRndvFull(t *testing.T, open Opener, opts TagOptions) {
 	fins := map[uint32]bool{}
 	for range n {
 		w := r.a.next()
-		b := received(w, fin[w.WRID*64:])
-		ctx := verbs.ParseTMH(b).AppCtx
-		if w.Status != verbs.WCSuccess || b[0] != byte(verbs.TMHFin) || ctx >= n || fins[ctx] {
-			t.Fatalf("%+v: FIN %d comes twice, or is none", w, ctx)
+		h := verbs.ParseTMH(received(w, fin[w.WRID*64:]))
+		if w.Status != verbs.WCSuccess || h.Opcode != verbs.TMHFin || h.Tag != uint64(h.AppCtx) || h.Tag >= n || fins[h.AppCtx] {
+			t.Fatalf("%+v: %+v comes twice, or is no FIN of these", w, h)
 		}
-		fins[ctx] = true
+		fins[h.AppCtx] = true
 	}
 	r.until("the end", func() bool { look(); return len(ends) == n })
 	for i := range n {
@@ -143,24 +88,6 @@ func (r *tagRig) sentKeepingFINs() {
 		}
 		return false
 	})
-}
-
-// testTagRndvEmpty is scenario 36: a rendezvous of no bytes ends like any other without a read: its
-// key is ignored, and its sender need not answer.
-func testTagRndvEmpty(r *tagRig) {
-	clear(r.bbuf[:64])
-	for _, room := range []int{0, 1, 64} {
-		fin := r.finBuffer()
-		r.add(1, 5, exact, r.bbuf[:room])
-		r.rndvOn(r.qa, 5, 3, verbs.RVH{VA: 1, RKey: r.amr.RKey() ^ 1<<20})
-		r.a.dead = r.opts.played // its device is not polled
-		r.halves(1, 5, 3, 0)
-		r.a.dead = false
-		r.wantFIN(8, 5, 3, fin)
-	}
-	if !bytes.Equal(r.bbuf[:64], make([]byte, 64)) {
-		r.t.Error("the buffer was written")
-	}
 }
 
 // testTagRndvRefused is scenario 49, and more: the device's read needs a valid key, an address in

@@ -128,25 +128,6 @@ func testTagSlotDebt(t *testing.T, open Opener, opts TagOptions) {
 	step(1, verbs.WCLocLenErr, false)
 }
 
-// testTagExactly: a list has room for exactly as many entries as it was created for, repeatedly,
-// wherever entries leave it.
-func testTagExactly(t *testing.T, open Opener, opts TagOptions) {
-	for _, tags := range []uint32{1, 2, 7} {
-		r := newSmallRig(t, open, opts, tags, 64)
-		var hs []uint32
-		for round := range uint64(4) {
-			for i := uint64(len(hs)); i < uint64(tags); i++ {
-				hs = append(hs, r.add(10*round+i, 10*round+i, exact, r.bbuf))
-			}
-			wr := r.counted(verbs.WRTagAdd, 100)
-			r.refused(wr, wr, syscall.ENOMEM)
-			gone := min(int(round), len(hs)-1)
-			r.del(hs[gone], verbs.WCSuccess)
-			hs = append(hs[:gone], hs[gone+1:]...)
-		}
-	}
-}
-
 // testTagForced: an unsignalled DEL frees its entry's slot at once if the completion of the ADD was
 // polled before; else polling that frees it. An ADD without a completion never has to be polled.
 func testTagForced(t *testing.T, open Opener, opts TagOptions) {

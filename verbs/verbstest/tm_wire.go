@@ -49,33 +49,6 @@ func testTagHeaders(r *tagRig) {
 	}
 }
 
-// testTagEagerSends: an eager message is an ordinary SEND: inline or not, its header in any number
-// of entries, of any length, behind an RDMA WRITE.
-func testTagEagerSends(r *tagRig) {
-	other, _ := r.b.mem(64)
-	for i, c := range []struct {
-		n    int
-		cuts [2]int
-	}{{0, [2]int{0, 0}}, {0, [2]int{1, 15}}, {1, [2]int{16, 16}}, {100, [2]int{7, 17}}, {5000, [2]int{3, 1000}}, {20_000, [2]int{16, 9000}}} {
-		id := uint64(i)
-		r.add(id, 5, exact, r.bbuf)
-		m := r.message(verbs.TMHEager, 5, uint32(i), c.n)
-		key := r.amr.LKey()
-		r.a.send(r.qa, rdma(verbs.WRRDMAWrite, 78, sge(r.amr, m[:8]), other, 0))
-		r.a.want(78, verbs.WCSuccess)
-		r.a.send(r.qa, verbs.SendWR{WRID: 77, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{
-			{Data: m[:c.cuts[0]], LKey: key}, {Data: m[c.cuts[0]:c.cuts[1]], LKey: key}, {Data: m[c.cuts[1]:], LKey: key}}})
-		r.matched(id, 5, uint32(i), m[verbs.TMHSize:], r.bbuf)
-		r.sent()
-		if len(m) <= 200 {
-			r.add(id, 5, exact, r.bbuf)
-			r.raw(r.qa, m)
-			r.matched(id, 5, uint32(i), m[verbs.TMHSize:], r.bbuf)
-			r.sent()
-		}
-	}
-}
-
 // testTagRndvLargest: a rendezvous request may have max_rndv_hdr_size bytes, which an unexpected
 // one delivers all.
 func testTagRndvLargest(r *tagRig) {
