@@ -93,12 +93,8 @@ type CQ interface {
 	// Stop, called by the handler, ends the Drain under way with the completion that it handles:
 	// what has come behind it is left to the next. Else it does nothing.
 	Stop()
-	// PollCQ makes progress and fills wc with completions, oldest first; it returns their number.
-	// WC.Data stays valid until the next PollCQ of any CQ of the device. An error means that the CQ
-	// is unusable (overrun).
-	PollCQ(wc []WC) (int, error)
 	// Arm requests one event on the channel at the next completion (ibv_req_notify_cq). To lose no
-	// event: Arm, PollCQ once more, and Wait only if that found nothing.
+	// event: Arm, Drain once more, and Wait only if that found nothing.
 	Arm(solicitedOnly bool) error
 	// Disarm cancels Arm, so that peers need not signal a poller. An event may still come.
 	Disarm()

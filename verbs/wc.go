@@ -126,7 +126,7 @@ type WC struct {
 	Priv      uint32 // tag matching: TMH.AppCtx, valid with WCFlagTMMatch
 	Tag       uint64 // tag matching: TMH.Tag, valid with WCFlagTMMatch
 	// Data, if not nil, is the received message in the device's memory (ByteLen bytes), and the
-	// posted buffer was not written. It is valid until the next PollCQ of any CQ of the device and
-	// must not be changed.
+	// posted buffer was not written. It is valid while the Handler has the completion, and must not
+	// be changed.
 	Data []byte
 }

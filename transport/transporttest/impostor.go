@@ -7,6 +7,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
 // impostor is a rank that has a bare queue pair and can send any bytes.
@@ -97,7 +98,7 @@ func (p *impostor) post(wr verbs.SendWR, msg []byte) {
 }
 
 func (p *impostor) poll() {
-	_, _ = p.cq.PollCQ(p.wcs[:])
+	_, _ = verbstest.Poll(p.cq, p.wcs[:])
 }
 
 func (p *impostor) close() {

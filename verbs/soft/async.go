@@ -17,10 +17,9 @@ import (
 // parked instead, and the goroutine wakes it there.
 //
 // The program holds its own lock, owner, whenever it calls the device, and the goroutine takes the
-// same lock: no other synchronisation is needed, and payloads that a poll has lent are no longer in
-// use when the program unlocks. While the program polls, the wires are not armed, and the goroutine
-// sleeps. The program's call of PollingEnded makes a last pass for what has come, and arms them,
-// unless it is not heard; its next poll disarms them.
+// same lock: no other synchronisation is needed. While the program polls, the wires are not armed,
+// and the goroutine sleeps. The program's call of PollingEnded makes a last pass for what has come,
+// and arms them, unless it is not heard; its next poll disarms them.
 //
 // A wake-up is a loss for a program that soon polls again: judge decides which calls of
 // PollingEnded are heard.
@@ -39,8 +38,7 @@ type async struct {
 
 // Async starts the asynchronous mode: from now on a goroutine of the device runs it whenever nobody
 // holds owner. Who calls the device, or an object made from it, must hold owner, except for Close,
-// CompChannel.Wait and CompChannel.Wake, and must not use payloads that a poll has lent after
-// unlocking it. Async may be called once, before the first Wait.
+// CompChannel.Wait and CompChannel.Wake. Async may be called once, before the first Wait.
 func (d *Device) Async(owner sync.Locker) error {
 	if d.async != nil || d.closed {
 		return fail("async", syscall.EINVAL, "the device works by itself already, or is closed")
@@ -58,8 +56,7 @@ func (d *Device) Async(owner sync.Locker) error {
 // and RDMA WRITEs, do not wake it: they wait for the program's poll.
 //
 // What has come already the call receives itself, with completions for the next poll: it may copy
-// up to a few hundred KiB then. As a poll does, it ends the use of payloads that were lent before.
-// A Handler must not call it.
+// up to a few hundred KiB then. A Handler must not call it.
 func (d *Device) PollingEnded() {
 	if invariant.Enabled {
 		defer d.enter("polling_ended")()

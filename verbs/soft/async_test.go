@@ -14,6 +14,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
+	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
 // pushRig is a receiver in asynchronous mode with one tagged receive, and a sender that only its
@@ -104,7 +105,7 @@ func (r *pushRig) owned(calls ...func() error) {
 // pollA polls the sender and returns what came.
 func (r *pushRig) pollA() []verbs.WC {
 	var wc [4]verbs.WC
-	n := must(r.acq.PollCQ(wc[:]))
+	n := must(verbstest.Poll(r.acq, wc[:]))
 	return wc[:n]
 }
 
@@ -113,7 +114,7 @@ func (r *pushRig) pollB() {
 	r.owner.Lock()
 	defer r.owner.Unlock()
 	var wc [8]verbs.WC
-	r.wcs = append(r.wcs, wc[:must(r.bcq.PollCQ(wc[:]))]...)
+	r.wcs = append(r.wcs, wc[:must(verbstest.Poll(r.bcq, wc[:]))]...)
 }
 
 // begin brings the push to its middle.

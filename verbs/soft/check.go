@@ -25,8 +25,7 @@ import (
 // report it breaks rule poison.
 type checks struct {
 	guard  invariant.Exclusive
-	strict bool     // rules that the program breaks are Violations too (Device.Strict)
-	lent   [][]byte // payloads lent by the last poll
+	strict bool // rules that the program breaks are Violations too (Device.Strict)
 
 	bufs   map[uint64]*openBuf // destinations of requests under way, by address
 	pushes map[uint64]int      // pushes to each buffer, by address
@@ -80,24 +79,6 @@ func requireHeld(owner sync.Locker, call string) {
 			invariant.Broken("owner", "%s without the owner's lock, which nobody holds", call)
 		}
 	}
-}
-
-// lends records that b was lent to the program: still, until the next pass, or no longer.
-func (c *checks) lends(b []byte, still bool) {
-	if still {
-		c.lent = append(c.lent, b)
-	} else {
-		invariant.PoisonStart(b)
-	}
-}
-
-// lendingEnds overwrites lent payloads when the next poll begins.
-func (c *checks) lendingEnds() {
-	for _, b := range c.lent {
-		invariant.PoisonStart(b)
-	}
-	clear(c.lent)
-	c.lent = c.lent[:0]
 }
 
 // opens is called when a request may write to the buffers of a list.

@@ -11,6 +11,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
 // tagChecker is a tag queue of 8 slots that a test spoils.
@@ -95,7 +96,7 @@ func (c *tagChecker) sync(count uint32) {
 
 func (c *tagChecker) poll() {
 	var wc [16]verbs.WC
-	_, err := c.cq.PollCQ(wc[:])
+	_, err := verbstest.Poll(c.cq, wc[:])
 	require.NoError(c, err)
 }
 

@@ -16,10 +16,8 @@ type compQueue struct {
 	to       verbs.Handler // of the Drain under way
 	room     int           // how many more completions it takes; 0: there is no Drain
 	stopped  int           // the same when Stop ended it
-	lends    bool          // it is PollCQ's: payloads stay valid until the next pass
 	one      verbs.WC      // completes in place, if from is not nil; see inPlace
 	from     *recvQueue    // whose oldest receive completes in place
-	polled   collector     // of PollCQ
 	ring     []cqEntry     // its length is a power of two; it grows up to limit
 	head     uint32        // the oldest completion in ring
 	tail     uint32        // where the next is put
@@ -100,22 +98,6 @@ func ringSize(n int) int {
 	return size
 }
 
-// PollCQ makes progress and takes completions.
-func (c *compQueue) PollCQ(wc []verbs.WC) (int, error) {
-	c.lends, c.polled.wcs = true, wc[:0]
-	n, err := c.Drain(&c.polled, len(wc))
-	c.lends, c.polled.wcs = false, nil
-	return n, err
-}
-
-// collector is the Handler of PollCQ.
-type collector struct{ wcs []verbs.WC }
-
-func (p *collector) Complete(wc *verbs.WC) bool {
-	p.wcs = append(p.wcs, *wc)
-	return false
-}
-
 // Drain makes progress and hands completions over.
 func (c *compQueue) Drain(h verbs.Handler, most int) (int, error) {
 	if invariant.Enabled {
@@ -165,9 +147,8 @@ func (c *compQueue) inPlace(rq *recvQueue) *verbs.WC {
 // due reports that handOver has something to do, once a packet is done.
 func (c *compQueue) due() bool { return c.from != nil || c.head != c.tail }
 
-// handOver gives the handler what is complete, and reports whether the payload of the packet stays
-// lent.
-func (c *compQueue) handOver() (lent bool) {
+// handOver gives the handler what is complete.
+func (c *compQueue) handOver() {
 	if rq := c.from; rq != nil {
 		c.from = nil
 		if c.hand(&c.one) && rq.num != 0 {
@@ -175,9 +156,8 @@ func (c *compQueue) handOver() (lent bool) {
 		} else {
 			rq.checkLimit()
 		}
-		lent = c.lends
 		if invariant.Enabled {
-			c.d.inv.lends(c.one.Data, lent)
+			invariant.PoisonStart(c.one.Data) // it was lent for the call
 		}
 		c.one.Data, c.one.Imm = nil, 0
 	}
@@ -188,7 +168,6 @@ func (c *compQueue) handOver() (lent bool) {
 		c.hand(&e.wc)
 		c.head++
 	}
-	return lent
 }
 
 // hand calls the handler, which may call the device.

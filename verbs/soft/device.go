@@ -59,7 +59,7 @@ type Device struct {
 	readers   []*reader    // those that copy from peers' memory; each at most once (reader.reading)
 	slow      []*tagFaults // those that delay something; each at most once (tagFaults.slow)
 
-	took     bool        // the last pass received packets: their payloads are lent until the next pass
+	took     bool        // the last pass received packets
 	news     bool        // one of them was not just a non-final piece of an RDMA READ response
 	dirty    bool        // packets were sent since the last flush
 	armed    bool        // arrivals wake notif
@@ -302,16 +302,10 @@ func (d *Device) closeWires() {
 // progress makes one pass over everything that the device has to do. room is how many completions
 // the caller can take: a pass receives about as many packets.
 func (d *Device) progress(room int) {
-	if d.took {
-		d.took, d.news = false, false
-		if invariant.Enabled {
-			d.inv.lendingEnds()
-		}
-	}
 	if room <= 0 {
 		room = idleBudget
 	}
-	d.stalled, d.more, d.pieces = false, false, 0
+	d.took, d.news, d.stalled, d.more, d.pieces = false, false, false, false, 0
 	budget, n := room, 0
 	for _, w := range d.wires {
 		k := w.Poll(budget)

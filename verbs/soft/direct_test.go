@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
 // TestManyDirectReads: a request that takes a packet is executed after more reads than a send queue
@@ -25,12 +26,12 @@ func TestManyDirectReads(t *testing.T) {
 				_ = must(p.q2.PostSend(&wr))
 				posted++
 			}
-			got := must(p.cq.PollCQ(wc[:]))
+			got := must(verbstest.Poll(p.cq, wc[:]))
 			for _, c := range wc[:got] {
 				require.Equal(t, verbs.WCSuccess, c.Status)
 			}
 			done += got
-			_ = must(p.sendCQ.PollCQ(wc[:]))
+			_ = must(verbstest.Poll(p.sendCQ, wc[:]))
 		}
 	}
 	do(verbs.WRRDMARead, 1<<16+100)

@@ -12,7 +12,7 @@
 // is complete; if its QP fails before, it is not counted.
 //
 // Concurrency: a Device has one owner at a time, as package verbs says. Background goroutines
-// accept and dial connections, and put them into a queue that the owner empties in PollCQ.
+// accept and dial connections, and put them into a queue that the owner empties in Drain.
 //
 // Asynchronous mode ([Device.Async]): a goroutine of the device is its owner whenever nobody else
 // holds the owner's lock and nobody has polled lately. It sleeps until packets arrive, matches them

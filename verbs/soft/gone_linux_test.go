@@ -8,6 +8,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
 // goneRig has a queue pair whose peer is l, over 8192 bytes that can be accessed as prot says.
@@ -50,12 +51,12 @@ func TestPlaceGone(t *testing.T) {
 			w.PlaceGone(l, &h)
 			require.Nil(t, w.Place(l, &h))
 		}
-		_, _, _ = w.Receive(l, &h, payload)
+		_, _ = w.Receive(l, &h, payload)
 		require.Equal(t, uint8(want), q.sq[(h.PSN-q.psn)&q.mask].status)
 	}
 	require.Equal(t, verbs.QPSRTS, q.State())
 	var wc [4]verbs.WC
-	n, err := cq.PollCQ(wc[:])
+	n, err := verbstest.Poll(cq, wc[:])
 	require.NoError(t, err)
 	require.NotZero(t, n)
 	require.Equal(t, verbs.WC{WRID: 1, Status: verbs.WCLocAccessErr, Opcode: verbs.WCRDMARead, QPNum: q.num}, wc[0])

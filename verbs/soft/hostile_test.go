@@ -7,6 +7,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
 // fakeLink takes everything and forgets it; if it is full it has no room.
@@ -83,7 +84,7 @@ func TestHostilePackets(t *testing.T) {
 				Addr:  pick(mr.Addr(), mr.Addr()+8, mr.Addr()+4090, mr.Addr()-1, 0, 64, 9, 1<<64-1),
 				Total: pick(n, n, 2*n, q.rx.total, 4096, 1<<40, 1<<64-1), Imm: uint32(rng.IntN(3)),
 			}
-			_, _, _ = (*fromWire)(d).Receive(l, &h, payload[:n])
+			_, _ = (*fromWire)(d).Receive(l, &h, payload[:n])
 			_ = (*fromWire)(d).Place(l, &h)
 			if h.PSN%2 == 0 {
 				(*fromWire)(d).PlaceGone(l, &h)
@@ -100,7 +101,7 @@ func TestHostilePackets(t *testing.T) {
 			t.Fatal("a link is closed, and its peer is not told why")
 		}
 		for n := 1; n > 0; {
-			n, _ = cq.PollCQ(wc[:])
+			n, _ = verbstest.Poll(cq, wc[:])
 		}
 		if err := q.Destroy(); err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
+	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
 // rig is two devices on a fabric with one connection, each with one CQ.
@@ -61,7 +62,7 @@ func (r *rig) recv(t *testing.T, wrid uint64) {
 func (r *rig) poll(t *testing.T, i int) []verbs.WC {
 	t.Helper()
 	wc := make([]verbs.WC, 8)
-	n, err := r.cq[i].PollCQ(wc)
+	n, err := verbstest.Poll(r.cq[i], wc)
 	require.NoError(t, err)
 	return wc[:n]
 }

@@ -11,24 +11,24 @@ import (
 type fromWire Device
 
 // Receive receives a packet. No field of it can be trusted.
-func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent, more bool) {
+func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, more bool) {
 	d := (*Device)(w)
 	i := h.QPN & qpIndexMask
 	if int(i) >= len(d.qps) || d.qps[i] == nil || d.qps[i].num != h.QPN {
-		return d.stray(l, h, wire.Destroyed), false, true
+		return d.stray(l, h, wire.Destroyed), true
 	}
 	q := d.qps[i]
 	if !sameLink(q.link, l) {
 		if q.link == nil && q.state == verbs.QPSErr { // the peer reaches this device, which has failed to reach the peer
-			return d.stray(l, h, 0), false, true
+			return d.stray(l, h, 0), true
 		}
 		// The peer may have connected its QP before this device has: its packets wait for RTR. All
 		// others are dropped.
-		return q.state != verbs.QPSInit && (q.state != verbs.QPSReset || q.used), false, true
+		return q.state != verbs.QPSInit && (q.state != verbs.QPSReset || q.used), true
 	}
 	if len(payload) != int(h.Length) {
 		d.violation(l, "a packet of %d bytes says that it has %d", len(payload), h.Length)
-		return true, false, true
+		return true, true
 	}
 	if h.Op == wire.OpSend {
 		ok = q.recvSend(l, h, payload)
@@ -37,10 +37,10 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, len
 	}
 	more = true
 	if c := d.draining; c != nil && c.due() {
-		lent = c.handOver()
+		c.handOver()
 		more = c.stopped == 0
 	}
-	return ok, lent, more
+	return ok, more
 }
 
 // mostLingering is how many queue pairs of a link, at most, may linger for strays to be answered

@@ -26,6 +26,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/dial"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
 // rerouteEnd is a device with a queue pair to another one. A test drives both from one goroutine.
@@ -80,7 +81,7 @@ func (e *rerouteEnd) send(t *testing.T) {
 
 func (e *rerouteEnd) poll(t *testing.T) {
 	var wc [16]verbs.WC
-	n, err := e.cq.PollCQ(wc[:])
+	n, err := verbstest.Poll(e.cq, wc[:])
 	require.NoError(t, err)
 	for _, c := range wc[:n] {
 		require.Equal(t, verbs.WCSuccess, c.Status, "%v", e.d.events)
@@ -202,7 +203,7 @@ func TestAloneIsNotRerouted(t *testing.T) {
 	a.send(t)
 	for start := time.Now(); a.qp.State() != verbs.QPSErr; time.Sleep(100 * time.Microsecond) {
 		var wc [32]verbs.WC
-		_, err := a.cq.PollCQ(wc[:])
+		_, err := verbstest.Poll(a.cq, wc[:])
 		require.NoError(t, err)
 		require.Less(t, time.Since(start), 20*time.Second)
 	}

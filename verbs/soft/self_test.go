@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
 // TestSelfWakes: the first message that a device sends to itself wakes who sleeps for it.
@@ -16,7 +17,7 @@ func TestSelfWakes(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, p.cq.Arm(false))
 	var wc [4]verbs.WC
-	require.Zero(t, must(p.cq.PollCQ(wc[:])))
+	require.Zero(t, must(verbstest.Poll(p.cq, wc[:])))
 	woken := make(chan error, 1)
 	go func() { woken <- p.channel.Wait() }()
 	time.Sleep(time.Millisecond) // mostly it sleeps by now
@@ -29,5 +30,5 @@ func TestSelfWakes(t *testing.T) {
 		p.channel.Wake()
 		t.Fatal("nobody was woken")
 	}
-	require.Equal(t, 1, must(p.cq.PollCQ(wc[:])))
+	require.Equal(t, 1, must(verbstest.Poll(p.cq, wc[:])))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
+	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
 // shareRig is a reader with READs from a source, each of which only its own polls move.
@@ -101,12 +102,12 @@ func (r *shareRig) readTo(dst []byte, flags ...verbs.SendFlags) {
 	r.posted++
 }
 
-func (r *shareRig) pollSource() { var wc [8]verbs.WC; _ = must(r.scq.PollCQ(wc[:])) }
+func (r *shareRig) pollSource() { var wc [8]verbs.WC; _ = must(verbstest.Poll(r.scq, wc[:])) }
 
 // pollReader takes completions, which come in order, and looks at what was read.
 func (r *shareRig) pollReader() {
 	var wc [8]verbs.WC
-	for _, w := range wc[:must(r.rcq.PollCQ(wc[:]))] {
+	for _, w := range wc[:must(verbstest.Poll(r.rcq, wc[:]))] {
 		require.EqualValues(r.t, r.ended, w.WRID)
 		r.lastStatus = w.Status
 		if r.failing[r.ended] {

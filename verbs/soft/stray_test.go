@@ -13,6 +13,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
+	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
 // TestStraysOfBothEnds fills both rings of a link with packets for queue pairs that both ends then
@@ -51,7 +52,7 @@ func TestStraysOfBothEnds(t *testing.T) {
 		wcs := make([]verbs.WC, 16)
 		for n := 0; n < 2 || lingering() != 0; runtime.Gosched() {
 			for _, cq := range cqs {
-				got := must(cq.PollCQ(wcs))
+				got := must(verbstest.Poll(cq, wcs))
 				for _, wc := range wcs[:got] {
 					require.Equal(t, verbs.WCSuccess, wc.Status)
 				}
@@ -95,7 +96,7 @@ func TestReachedByUnreachable(t *testing.T) {
 				wiretest.Within(t, "the end of the queue pair", func() {
 					for ok := false; !ok; ev, ok = devs[i].PollAsync() {
 						for j := range cqs {
-							if must(cqs[j].PollCQ(wcs)) > 0 {
+							if must(verbstest.Poll(cqs[j], wcs)) > 0 {
 								require.Equal(t, verbs.WCRetryExcErr, wcs[0].Status)
 							}
 						}

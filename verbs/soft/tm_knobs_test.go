@@ -9,6 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
 // knobRig is a tag-matching SRQ with a QP that the test hands packets to as if a peer had sent
@@ -99,7 +100,7 @@ func (r *knobRig) rest(n int) {
 func (r *knobRig) poll() []verbs.WC {
 	r.t.Helper()
 	wc := make([]verbs.WC, 64)
-	n, err := r.cq.PollCQ(wc)
+	n, err := verbstest.Poll(r.cq, wc)
 	require.NoError(r.t, err)
 	return wc[:n]
 }

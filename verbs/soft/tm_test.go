@@ -9,6 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
 // tagRig is a device whose tag-matching SRQ is used without a peer.
@@ -40,6 +41,7 @@ func addAndMatch(tb testing.TB, n int, run func(f func())) {
 	h := wire.Header{Op: wire.OpSend, Flags: wire.FlagFirst | wire.FlagLast, Length: uint32(len(msg)), Total: uint64(len(msg))}
 	tb.Cleanup(func() { require.NoError(tb, mr.Dereg()) })
 	var wc [4]verbs.WC
+	var got verbstest.Collector
 	tag := uint64(0)
 	run(func() {
 		for range n {
@@ -53,7 +55,8 @@ func addAndMatch(tb testing.TB, n int, run func(f func())) {
 			if !q.recvTM(nil, &h, msg) {
 				tb.Fatal("refused")
 			}
-			if k, _ := cq.PollCQ(wc[:]); k != 2 || wc[1].Tag != tag || wc[1].ByteLen != 8 {
+			got.WCs = wc[:0]
+			if k, _ := cq.Drain(&got, len(wc)); k != 2 || wc[1].Tag != tag || wc[1].ByteLen != 8 {
 				tb.Fatalf("%d completions: %+v", k, wc[1])
 			}
 		}

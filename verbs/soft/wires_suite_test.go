@@ -85,7 +85,7 @@ func warm(t *testing.T, a, b verbs.Device) {
 	var wc [4]verbs.WC
 	for done, start := 0, time.Now(); done < 2; {
 		for _, e := range []*end{x, y} {
-			done += must(e.cq.PollCQ(wc[:]))
+			done += must(verbstest.Poll(e.cq, wc[:]))
 		}
 		if time.Since(start) > 20*time.Second {
 			t.Fatal("the devices do not connect")

@@ -250,37 +250,12 @@ func testBacklog(e *env, a, b *node) {
 	}
 }
 
-// testSmallPoll polls with room for one completion: nothing may get lost or out of order.
-func testSmallPoll(e *env, a, b *node, qa, qb verbs.QP) {
-	mr, buf := b.mem(64 * 64)
-	for i := range 50 {
-		b.recv(qb, uint64(i), sge(mr, buf[i*64:i*64+64]))
-		a.send(qa, inline(0, 0, pattern(i, i)))
-	}
-	var one [1]verbs.WC
-	for i := 0; i < 50; {
-		a.pollCQ(a.cq)
-		if i%3 == 0 {
-			b.pollOther()
-		}
-		k, err := b.cq.PollCQ(one[:])
-		e.ok(err)
-		if k == 1 {
-			w := one[0]
-			if w.WRID != uint64(i) || !bytes.Equal(received(w, buf[i*64:]), pattern(i, i)) {
-				e.t.Fatalf("completion %d is %+v", i, w)
-			}
-			i++
-		}
-	}
-}
-
 // pollOther polls a CQ without completions, so that those of the node's own CQ pass through its
 // ring.
 func (n *node) pollOther() {
 	cq, err := n.dev.CreateCQ(verbs.CQInitAttr{CQE: 1})
 	n.e.ok(err)
-	_, err = cq.PollCQ(n.wc[:])
+	_, err = Poll(cq, n.wc[:])
 	n.e.ok(err)
 	n.e.ok(cq.Destroy())
 }
@@ -293,7 +268,7 @@ func testCQOverrun(e *env, a, b *node) {
 		a.send(qa, inline(i, 0, nil))
 	}
 	b.wantEvent(verbs.EventCQErr)
-	if _, err := small.cq.PollCQ(b.wc[:]); err == nil {
+	if _, err := Poll(small.cq, b.wc[:]); err == nil {
 		e.t.Error("an overrun CQ can be polled")
 	}
 }

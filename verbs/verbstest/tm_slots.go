@@ -20,7 +20,7 @@ func (r *tagRig) first() verbs.WC {
 			letGo(r.b.dev, func() {})
 			var err error
 			if got == 0 {
-				got, err = r.tcq.PollCQ(one[:])
+				got, err = Poll(r.tcq, one[:])
 				r.ok(err)
 			}
 			return got == 1

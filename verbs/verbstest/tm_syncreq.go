@@ -159,7 +159,7 @@ func (r *tagRig) flooded(n int, each func(verbs.WCFlags)) {
 	var wc [untaggedDepth]verbs.WC
 	poll := func(b *node) []verbs.WC {
 		letGo(b.dev, func() {})
-		k, err := b.cq.PollCQ(wc[:])
+		k, err := Poll(b.cq, wc[:])
 		r.ok(err)
 		return wc[:k]
 	}

@@ -115,7 +115,7 @@ func testTagRecvCQ(r *tagRig) {
 	r.miss(5)
 	r.raw(r.qa, []byte{0})
 	r.noTag([]byte{0})
-	k, err := conf.cq.PollCQ(r.b.wc[:])
+	k, err := Poll(conf.cq, r.b.wc[:])
 	if k != 0 || err != nil {
 		r.t.Errorf("%d completions in the queue pair's CQ, %v", k, err)
 	}

@@ -51,7 +51,7 @@ func receiveParked(t *testing.T, dev verbs.Device, ch verbs.CompChannel, cq verb
 				t.Error(err)
 				return
 			}
-			n, err := cq.PollCQ(wc[:])
+			n, err := Poll(cq, wc[:])
 			if err != nil {
 				t.Error(err)
 				return
@@ -69,7 +69,7 @@ func receiveParked(t *testing.T, dev verbs.Device, ch verbs.CompChannel, cq verb
 	}
 	for range 2000 { // send the last acknowledgement
 		letGo(dev, func() {})
-		if _, err := cq.PollCQ(wc[:]); err != nil {
+		if _, err := Poll(cq, wc[:]); err != nil {
 			t.Error(err)
 		}
 	}

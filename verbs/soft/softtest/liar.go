@@ -96,7 +96,7 @@ func (w *liar) above(l wire.Link) wire.Link {
 	return made
 }
 
-func (w *liar) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent, more bool) {
+func (w *liar) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, more bool) {
 	return w.device.Receive(w.above(l), h, payload)
 }
 func (w *liar) LinkDown(l wire.Link, err error) { w.device.LinkDown(w.above(l), err) }

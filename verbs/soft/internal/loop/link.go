@@ -27,12 +27,11 @@ type packetQueue struct {
 	mu    struct {
 		sync.Mutex
 		slots    []packet // a ring
-		head     uint32   // slots from here to next are received and may still be lent
-		next     uint32   // slots from here to tail are to be received
+		head     uint32   // slots from here to tail are to be received
 		tail     uint32
 		end      error // nil: the queue is open
 		killed   bool  // end counts at once, not after the packets
-		wantRoom bool  // a Send has found no room since the last release
+		wantRoom bool  // a Send has found no room since the last take
 	}
 }
 
@@ -71,46 +70,29 @@ func (q *packetQueue) put(h *wire.Header, head, body []byte) bool {
 	return true
 }
 
-// peek returns the next packet to receive, which stays valid until release, or nil and, if the
-// queue has ended, why.
+// peek returns the next packet to receive, which stays valid until take, or nil and, if the queue has
+// ended, why.
 func (q *packetQueue) peek() (p *packet, end error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.mu.killed || q.mu.next == q.mu.tail {
+	if q.mu.killed || q.mu.head == q.mu.tail {
 		return nil, q.mu.end
 	}
-	return &q.mu.slots[q.mu.next&uint32(len(q.mu.slots)-1)], nil
+	return &q.mu.slots[q.mu.head&uint32(len(q.mu.slots)-1)], nil
 }
 
-// take marks the packet of peek as received.
-func (q *packetQueue) take() {
-	q.mu.Lock()
-	q.mu.next++
-	q.mu.Unlock()
+// take frees the packet of peek, which was received. It reports whether a Send has found no room
+// before.
+func (q *packetQueue) take() (wanted bool) {
 	q.ready.Add(-1)
-}
-
-// release frees received packets. It reports whether a Send has found no room before.
-func (q *packetQueue) release() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.mu.head == q.mu.next {
-		return false
-	}
 	if invariant.Enabled {
-		q.poison()
+		invariant.PoisonStart(q.mu.slots[q.mu.head&uint32(len(q.mu.slots)-1)].buf)
 	}
-	q.mu.head = q.mu.next
-	want := q.mu.wantRoom
-	q.mu.wantRoom = false
-	return want
-}
-
-// poison overwrites packets that are received and no longer lent.
-func (q *packetQueue) poison() {
-	for i := q.mu.head; i != q.mu.next; i++ {
-		invariant.PoisonStart(q.mu.slots[i&uint32(len(q.mu.slots)-1)].buf)
-	}
+	q.mu.head++
+	wanted, q.mu.wantRoom = q.mu.wantRoom, false
+	return wanted
 }
 
 // finish ends the queue after the packets in it.
@@ -164,11 +146,13 @@ func (l *link) deliver(budget int) int {
 			}
 			break
 		}
-		ok, _, more := l.wire.env.Receiver.Receive(l, &p.h, p.buf)
+		ok, more := l.wire.env.Receiver.Receive(l, &p.h, p.buf)
 		if !ok {
 			return n // posting a receive wakes the owner
 		}
-		l.in.take()
+		if l.in.take() {
+			l.peer.signal()
+		}
 		n++
 		if !more {
 			break

@@ -142,7 +142,6 @@ type Wire struct {
 	armed    atomic.Bool // arrivals wake the notifier
 	hasNew   atomic.Bool // mu.added is not empty
 	Stepping bool        // receive although the fabric is Stepped; the device's owner's
-	took     bool        // the last Poll has received packets; the device's owner's
 
 	BeforeSend func() // is called by each Send, if not nil; the device's owner's
 
@@ -239,9 +238,6 @@ func (w *Wire) adopt() {
 
 func (w *Wire) Poll(budget int) int {
 	w.adopt()
-	if w.took {
-		w.release()
-	}
 	if w.f.opts.Step != 0 {
 		w.f.now.Add(int64(w.f.opts.Step))
 	}
@@ -261,20 +257,7 @@ func (w *Wire) Poll(budget int) int {
 	if n >= budget {
 		wire.Rotate(w.links)
 	}
-	if w.took = n > 0; w.took {
-		w.signal() // the next poll makes room, for which a sender may wait
-	}
 	return n
-}
-
-// release takes back the packets that were received.
-func (w *Wire) release() {
-	w.took = false
-	for _, l := range w.links {
-		if l.in.release() {
-			l.peer.signal()
-		}
-	}
 }
 
 func (w *Wire) Arm(bool) { w.armed.Store(true) }

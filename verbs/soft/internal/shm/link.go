@@ -28,7 +28,6 @@ type link struct {
 	peer  *remote // nil until the link is up
 	state shmState
 	hot   bool // in Wire.hot
-	lent  bool // a payload in the ring is lent; in Wire.lent
 	full  bool // the peer was told that its ring is full, which it is since
 
 	last     uint64 // Wire.polls when it delivered a packet last
@@ -178,12 +177,4 @@ func (l *link) breakOff(why byte, err error) {
 		_ = unix.Send(l.peer.sock, []byte{why}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	}
 	l.w.down(l, err)
-}
-
-// reportFree tells the peer how much of its ring is free, if that is worth a store, and signals it
-// if it waits for room.
-func (l *link) reportFree() {
-	if l.state <= shmDying && l.peer.rx.Release() {
-		l.peer.signal(true)
-	}
 }

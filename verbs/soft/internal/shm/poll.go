@@ -27,9 +27,6 @@ const looks = 4
 // inbox.
 func (w *Wire) Poll(budget int) int {
 	w.polls++
-	if len(w.lent) != 0 {
-		w.release()
-	}
 	n := 0
 	if w.linger() && w.long != nil {
 		w.prepareRing()
@@ -170,19 +167,14 @@ func (w *Wire) drain(l *link, budget int) int {
 		} else if payload, ok = w.peek(l); !ok {
 			break
 		}
-		taken, lent, more := w.env.Receiver.Receive(l, &w.h, payload)
+		taken, more := w.env.Receiver.Receive(l, &w.h, payload)
 		if !taken || l.state > shmDying {
 			break
 		}
 		rx.Advance()
 		n++
-		switch {
-		case l.lent:
-		case lent:
-			l.lent = true
-			w.lent = append(w.lent, l)
-		case rx.Owed():
-			l.reportFree()
+		if rx.Owed() && rx.Release() {
+			l.peer.signal(true) // it waits for room
 		}
 		if !more || rx.Empty() {
 			break

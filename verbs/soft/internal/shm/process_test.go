@@ -64,21 +64,21 @@ func (d *childDevice) LinkYielded(_ wire.Link, _ *wire.Address, err error) {
 	d.down = err
 }
 func (d *childDevice) LinkDown(_ wire.Link, err error) { d.down = err }
-func (d *childDevice) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent, more bool) {
+func (d *childDevice) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, more bool) {
 	switch h.QPN {
 	case childEcho:
 		r := wire.Header{Op: wire.OpSend, QPN: 1, Length: h.Length, Total: h.Total}
-		return l.Send(&r, payload, nil), true, true
+		return l.Send(&r, payload, nil), true
 	case childCount:
 		if len(payload) > 64 {
 			copy(d.dst, payload)
 		}
-		return h.Flags&wire.FlagAckReq == 0 || l.Send(&wire.Header{Op: wire.OpAck, PSN: h.PSN}, nil, nil), true, true
+		return h.Flags&wire.FlagAckReq == 0 || l.Send(&wire.Header{Op: wire.OpAck, PSN: h.PSN}, nil, nil), true
 	case childRead:
 		st := l.Memory().Read(d.dst[:h.Total], h.Addr, h.RKey)
-		return l.Send(&wire.Header{Op: wire.OpNak, Status: uint8(st)}, nil, nil), false, true
+		return l.Send(&wire.Header{Op: wire.OpNak, Status: uint8(st)}, nil, nil), true
 	}
-	return true, false, true
+	return true, true
 }
 
 func shmChild(parent string) error {
@@ -222,7 +222,7 @@ func BenchmarkSHMWireRoundTrip(b *testing.B) {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			e, l := pinnedSHMChild(b)
 			got := 0
-			e.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { got++; return true, true }
+			e.onRecv = func(wire.Link, *wire.Header, []byte) bool { got++; return true }
 			msg := make([]byte, size)
 			h := wire.Header{Op: wire.OpSend, QPN: childEcho, Length: uint32(size), Total: uint64(size)}
 			b.ReportAllocs()
@@ -245,7 +245,7 @@ func BenchmarkSHMWireStream(b *testing.B) {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			e, l := pinnedSHMChild(b)
 			acked := false
-			e.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { acked = true; return true, false }
+			e.onRecv = func(wire.Link, *wire.Header, []byte) bool { acked = true; return true }
 			msg := make([]byte, size)
 			h := wire.Header{Op: wire.OpSend, QPN: childCount, Length: uint32(size), Total: uint64(size)}
 			b.SetBytes(int64(size))
@@ -271,7 +271,7 @@ func BenchmarkSHMRead(b *testing.B) {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			e, l := pinnedSHMChild(b)
 			acked := false
-			e.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { acked = true; return true, false }
+			e.onRecv = func(wire.Link, *wire.Header, []byte) bool { acked = true; return true }
 			buf := make([]byte, size)
 			key, err := addRegion(e.table, buf, verbs.AccessRemoteRead)
 			require.NoError(b, err)

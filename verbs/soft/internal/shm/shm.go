@@ -65,10 +65,9 @@ type Wire struct {
 	bySlot [shmring.Slots]*link    // links that are up, by slot of the inbox
 	hot    []hotRing               // polled one by one; at most maxHot
 	ready  []*link                 // links that may have packets, in this poll
-	lent   []*link                 // links with lent packets (link.lent)
 	dying  []*link                 // see shmDying
 	dead   []*link                 // links that removeDead takes out of everything at the end of the poll
-	gone   []*remote               // to be unmapped at the next poll, when nothing of them is lent
+	gone   []*remote               // to be unmapped at the next poll
 	watch  *watch
 	alarm  alarm
 	swept  int64             // when sweep last looked, by wire.Monotonic
@@ -213,15 +212,6 @@ func (w *Wire) Yield(a *wire.Address, why error) (wire.Link, bool) {
 	l.state = shmDead
 	delete(w.links, a.ID)
 	return l, true
-}
-
-// release takes back the packets that were lent.
-func (w *Wire) release() {
-	for _, l := range w.lent {
-		l.lent = false
-		l.reportFree()
-	}
-	w.lent = w.lent[:0]
 }
 
 // Arm makes every arrival signal, and wake the device, or, unless it is asleep, what is urgent

@@ -70,7 +70,7 @@ func benchChild(parent string) {
 	dst := make([]byte, maxPayload)
 	d.onPlace = func(_ wire.Link, h *wire.Header) []byte { return dst[:h.Length] }
 	small := make([]byte, 8)
-	d.onRecv = func(l wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+	d.onRecv = func(l wire.Link, h *wire.Header, payload []byte) bool {
 		switch {
 		case h.QPN == 1:
 			l.Send(&wire.Header{Op: wire.OpSend, QPN: 1, Length: 8, Total: 8}, small, nil)
@@ -80,7 +80,7 @@ func benchChild(parent string) {
 		if h.Op == wire.OpSend && len(payload) > 8 {
 			copy(dst, payload)
 		}
-		return true, false
+		return true
 	}
 	l, _ := d.w.Connect(a)
 	l.Send(&wire.Header{Op: wire.OpAck}, nil, nil)
@@ -128,7 +128,7 @@ func BenchmarkTLSWireStream(b *testing.B) {
 func BenchmarkTCPWireRoundTrip(b *testing.B) {
 	d, l, _ := benchPeer(b)
 	got := 0
-	d.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { got++; return true, false }
+	d.onRecv = func(wire.Link, *wire.Header, []byte) bool { got++; return true }
 	small := make([]byte, 8)
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -179,7 +179,7 @@ func BenchmarkTCPWireStream(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			d, l, _ := benchPeer(b)
 			acked := 0
-			d.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { acked++; return true, false }
+			d.onRecv = func(wire.Link, *wire.Header, []byte) bool { acked++; return true }
 			// As a rendezvous does it: 4 MiB of memory, sent from where it is.
 			mem := make([]byte, 4<<20)
 			batch := max(1, len(mem)/c.size)

@@ -29,12 +29,12 @@ func BenchmarkCost(b *testing.B) {
 				src, dst := bytes.Repeat([]byte{1}, 4<<20), bytes.Repeat([]byte{2}, 4<<20) // pages that are there
 				at, got := 0, 0
 				to.onPlace = func(_ wire.Link, h *wire.Header) []byte { return dst[at+got:][:h.Length] }
-				to.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+				to.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) bool {
 					if place := dst[at+got:]; &place[0] != &payload[0] {
 						copy(place, payload)
 					}
 					got += len(payload)
-					return true, false
+					return true
 				}
 				op := wire.OpReadResp
 				if size < DirectFrom {

@@ -34,13 +34,13 @@ func TestTCPPlaceGone(t *testing.T) {
 				return place
 			}
 			var got []uint32
-			b.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+			b.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) bool {
 				require.Len(t, payload, int(h.Length))
 				if h.Op == wire.OpAck {
 					require.Equal(t, "behind", string(payload))
 				}
 				got = append(got, h.PSN)
-				return true, false
+				return true
 			}
 			var stream []byte
 			for psn, h := range []wire.Header{{Op: wire.OpReadResp, Length: size}, {Op: wire.OpReadResp, Length: size}, {Op: wire.OpAck, Length: 6}} {
@@ -71,10 +71,10 @@ func TestTCPPlaceGone(t *testing.T) {
 func TestTCPBodyGone(t *testing.T) {
 	a, b, ab, _ := joined(t)
 	var got []uint32
-	b.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+	b.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) bool {
 		require.Len(t, payload, int(h.Length))
 		got = append(got, h.PSN)
-		return true, false
+		return true
 	}
 	send := func(psn uint32, body []byte) bool {
 		return ab.Send(&wire.Header{Op: wire.OpReadResp, PSN: psn, Length: uint32(len(body))}, nil, body)

@@ -65,7 +65,7 @@ func TestTCPPeerGone(t *testing.T) {
 func TestTCPKilled(t *testing.T) {
 	d, l, child := benchPeer(t)
 	got := 0
-	d.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { got++; return true, false }
+	d.onRecv = func(wire.Link, *wire.Header, []byte) bool { got++; return true }
 	require.True(t, l.Send(&wire.Header{Op: wire.OpSend, QPN: 1}, nil, nil))
 	until(t, "answer", func() bool { return got == 1 }, d)
 	require.NoError(t, child.Kill())
@@ -85,10 +85,10 @@ func TestTCPLastWords(t *testing.T) {
 	require.Zero(t, ab.out.pending())
 	ab.Close()
 	var got uint32
-	b.onRecv = func(_ wire.Link, h *wire.Header, _ []byte) (bool, bool) {
+	b.onRecv = func(_ wire.Link, h *wire.Header, _ []byte) bool {
 		require.Equal(t, got, h.PSN)
 		got++
-		return true, false
+		return true
 	}
 	end := time.Now().Add(10 * time.Second)
 	for ba.lost == nil && time.Now().Before(end) {
@@ -103,7 +103,7 @@ func TestTCPLastWords(t *testing.T) {
 // TestTCPStalledPeerGone: the end of a peer is told though a packet of it waits to be taken.
 func TestTCPStalledPeerGone(t *testing.T) {
 	_, b, ab, _ := joined(t)
-	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { return false, false }
+	b.onRecv = func(wire.Link, *wire.Header, []byte) bool { return false }
 	require.True(t, ab.Send(&wire.Header{Op: wire.OpSend}, nil, nil))
 	ab.Close()
 	until(t, "end", func() bool { return len(b.down) == 1 }, b)
@@ -161,9 +161,9 @@ func TestTCPSleep(t *testing.T) {
 	}
 	until(t, "all links", func() bool { return len(b.w.byFD) == peers }, b)
 	got := make(chan uint32, 1)
-	b.onRecv = func(_ wire.Link, h *wire.Header, _ []byte) (bool, bool) {
+	b.onRecv = func(_ wire.Link, h *wire.Header, _ []byte) bool {
 		got <- h.PSN
-		return true, false
+		return true
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -201,7 +201,7 @@ func TestTCPSleep(t *testing.T) {
 func TestTCPSleepBlocked(t *testing.T) {
 	a, b, ab, _ := joined(t)
 	body := make([]byte, 32<<10)
-	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { return false, false }
+	b.onRecv = func(wire.Link, *wire.Header, []byte) bool { return false }
 	ab.Send(&wire.Header{Op: wire.OpSend, Length: uint32(len(body))}, nil, body)
 	until(t, "stall", func() bool { return len(b.w.backlog) == 1 }, b)
 	for full := 0; full < 100; { // the kernel's buffers may still grow for a moment
@@ -234,7 +234,7 @@ func TestTCPStaysArmed(t *testing.T) {
 	rarely := func(env *wire.Env, _ *string) { env.PeerTimeout = time.Hour } // nothing else wakes it
 	a, b := newFakeDevice(t, 0), newFakeDevice(t, 1, rarely)
 	got := 0
-	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { got++; return true, false }
+	b.onRecv = func(wire.Link, *wire.Header, []byte) bool { got++; return true }
 	b.w.Arm(true)
 	ab := a.link(t, b)
 	ab.Send(&wire.Header{Op: wire.OpSend}, nil, nil)
@@ -251,7 +251,7 @@ func TestTCPStaysArmed(t *testing.T) {
 		until(t, "a packet", func() bool { return got > n }, b)
 		b.w.Arm(true)
 	}
-	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { return false, false }
+	b.onRecv = func(wire.Link, *wire.Header, []byte) bool { return false }
 	packet()
 	until(t, "refusal", func() bool { return len(b.w.backlog) == 1 }, b)
 	b.w.Arm(true)
@@ -285,7 +285,7 @@ func ready(t *testing.T, d *fakeDevice) bool {
 func TestTCPLeavesEpoll(t *testing.T) {
 	a, b, ab, ba := joined(t)
 	got := 0
-	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { got++; return true, false }
+	b.onRecv = func(wire.Link, *wire.Header, []byte) bool { got++; return true }
 	packet := func() {
 		require.True(t, ab.Send(&wire.Header{Op: wire.OpSend}, nil, nil))
 		a.poll(1)
@@ -308,7 +308,7 @@ func TestTCPLeavesEpoll(t *testing.T) {
 	}
 
 	leaves()
-	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { return false, false }
+	b.onRecv = func(wire.Link, *wire.Header, []byte) bool { return false }
 	packet()
 	until(t, "refusal", func() bool { return ba.in.stalled }, b)
 	require.NotZero(t, ba.events)

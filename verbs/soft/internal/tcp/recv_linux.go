@@ -31,7 +31,6 @@ type input struct {
 	placing bool        // the payload of the frame in h is being read to where the device wants it
 	void    []byte      // placing: where it is read to instead, once the device wants it nowhere
 	bulk    bool        // the last frame was placed, so that the next is likely to be placed
-	lent    bool        // the device was lent payloads in buf; in Wire.lent
 	stalled bool        // the device has refused the next frame
 	enough  bool        // the device wants no more frames in this poll
 	grow    bool        // the last read has filled buf
@@ -107,7 +106,7 @@ func (l *link) parseOne() bool {
 		return false
 	}
 	in.r += size
-	if invariant.Enabled && !in.lent {
+	if invariant.Enabled {
 		invariant.PoisonStart(b[n:size])
 	}
 	return true
@@ -124,13 +123,9 @@ func (l *link) refuse(err error) {
 
 // deliver calls the receiver.
 func (l *link) deliver(payload []byte) bool {
-	ok, lent, more := l.w.env.Receiver.Receive(l, &l.in.h, payload)
+	ok, more := l.w.env.Receiver.Receive(l, &l.in.h, payload)
 	if l.gone {
 		return ok
-	}
-	if lent && !l.in.lent {
-		l.in.lent = true
-		l.w.lent = append(l.w.lent, l)
 	}
 	l.in.stalled, l.in.enough = !ok, !more
 	return ok
@@ -193,9 +188,7 @@ func (l *link) fill() (want, got int) {
 		return l.fillPlacing()
 	}
 	in := &l.in
-	if !l.makeSpace() {
-		return 1, 0
-	}
+	l.makeSpace()
 	b := in.buf[in.w:]
 	if in.bulk && len(b) > placeGap {
 		b = b[:placeGap]
@@ -224,7 +217,7 @@ func (l *link) fillPlacing() (want, got int) {
 		l.Places(rest)
 	}
 	var gap []byte
-	if in.r == in.w && !in.lent {
+	if in.r == in.w {
 		in.r, in.w = 0, 0
 		gap = in.buf[:min(len(in.buf), placeGap)]
 	}
@@ -242,11 +235,10 @@ func (l *link) fillPlacing() (want, got int) {
 	return len(rest) + len(gap), n
 }
 
-// makeSpace makes room in the buffer for the rest of the frame that has begun. It returns false if
-// there is none until the device gives back what it was lent.
-func (l *link) makeSpace() bool {
+// makeSpace makes room in the buffer for the rest of the frame that has begun.
+func (l *link) makeSpace() {
 	in := &l.in
-	if in.r == in.w && !in.lent {
+	if in.r == in.w {
 		in.r, in.w = 0, 0
 		if len(in.buf) > bufLimit {
 			in.buf = make([]byte, bufLimit)
@@ -261,15 +253,11 @@ func (l *link) makeSpace() bool {
 		size = max(size, min(4*len(in.buf), bufLimit))
 	}
 	if size > len(in.buf) {
-		// Lent payloads stay in the old buffer, which the device keeps from being collected.
 		b := make([]byte, size)
-		in.r, in.w, in.buf, in.grow, in.lent = 0, copy(b, in.buf[in.r:in.w]), b, false, false
-		return true
-	}
-	if !in.lent && (in.r+frame > len(in.buf) || in.r > len(in.buf)/2) {
+		in.r, in.w, in.buf, in.grow = 0, copy(b, in.buf[in.r:in.w]), b, false
+	} else if in.r+frame > len(in.buf) || in.r > len(in.buf)/2 {
 		in.r, in.w = 0, copy(in.buf, in.buf[in.r:in.w])
 	}
-	return in.w < len(in.buf)
 }
 
 // hasRead handles the result of a read. It returns false if nothing was read.

@@ -118,7 +118,7 @@ func TestTLSHides(t *testing.T) {
 		r := &relay{}
 		a, b, ab, _ := through(t, r)
 		got := 0
-		b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { got++; return true, false }
+		b.onRecv = func(wire.Link, *wire.Header, []byte) bool { got++; return true }
 		for _, size := range []int{32, 4096, DirectFrom, maxPayload} {
 			payload := bytes.Repeat([]byte("what nobody is to read, "), 1+size/24)[:size]
 			before := got
@@ -284,11 +284,11 @@ func TestTLSMeddledHandshake(t *testing.T) {
 		relay.start(t, b)
 		ab := a.link(t, b)
 		var sent, got uint32
-		b.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+		b.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) bool {
 			require.Equal(t, wire.Header{Op: wire.OpSend, PSN: got, Length: uint32(len(text))}, *h)
 			require.Equal(t, text, payload)
 			got++
-			return true, false
+			return true
 		}
 		until(t, "a link or an error", func() bool {
 			if sent < 100 && ab.Send(&wire.Header{Op: wire.OpSend, PSN: sent, Length: uint32(len(text))}, nil, text) {

@@ -185,7 +185,7 @@ func (l *link) fillSealed() (want, got int) {
 		return 1, 0
 	}
 	if s.whole() {
-		l.visit() // there is no room for it until the device gives back what it was lent
+		l.visit() // there is no room for it until the device takes what is there
 		return 1, 0
 	}
 	b := s.space()
@@ -311,20 +311,20 @@ func (l *link) openToBuffer(record []byte) error {
 const _ = uint(bufLimit - (maxFrameHeader + maxPayload) - seal.MaxContents)
 
 // makeRoomFor makes room for n more bytes in the input buffer. It returns false if there is none
-// until the device gives back what it was lent, or takes what is there.
+// until the device takes what is there.
 func (l *link) makeRoomFor(n int) bool {
 	in := &l.in
-	if in.r == in.w && !in.lent {
+	if in.r == in.w {
 		in.r, in.w = 0, 0
 	}
 	rest := in.w - in.r
 	switch {
 	case len(in.buf)-in.w >= n:
-	case !in.lent && len(in.buf) >= rest+n:
+	case len(in.buf) >= rest+n:
 		in.r, in.w = 0, copy(in.buf, in.buf[in.r:in.w])
-	case len(in.buf) < rest+n && rest+n <= bufLimit:
+	case rest+n <= bufLimit:
 		b := make([]byte, max(bufStart, 1<<bits.Len(uint(rest+n-1))))
-		in.r, in.w, in.buf, in.lent = 0, copy(b, in.buf[in.r:in.w]), b, false
+		in.r, in.w, in.buf = 0, copy(b, in.buf[in.r:in.w]), b
 	default:
 		return false
 	}

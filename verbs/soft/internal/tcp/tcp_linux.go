@@ -42,7 +42,6 @@ type Wire struct {
 	spare   []*link // empty, with the array that backlog had before
 	dirty   []*link // have output for Flush (output.dirty)
 	blocked []*link // have output that the socket has refused (output.blocked)
-	lent    []*link // have lent payloads in their buffers (input.lent)
 
 	due     atomic.Bool // lookForSilent is due
 	armed   bool
@@ -130,9 +129,6 @@ func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
 
 // Poll receives, and retries output that a socket has refused.
 func (w *Wire) Poll(budget int) int {
-	if len(w.lent) != 0 {
-		w.release()
-	}
 	if w.conn.Pending() {
 		w.takeConnections()
 	}
@@ -315,15 +311,6 @@ func (w *Wire) takeConnections() {
 		w.idle = 0
 		w.warm(l)
 	}
-}
-
-// release takes back the payloads that the device was lent.
-func (w *Wire) release() {
-	for i, l := range w.lent {
-		l.in.lent = false
-		w.lent[i] = nil
-	}
-	w.lent = w.lent[:0]
 }
 
 // Flush writes what Send has only copied.

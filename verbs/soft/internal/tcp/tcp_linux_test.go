@@ -22,24 +22,20 @@ import (
 
 var tcpSeed = flag.Uint64("tcpseed", 0, "TestTCPStream: play this seed")
 
-// fakeDevice is a receiver that records, refuses, borrows and names destinations as its test likes.
+// fakeDevice is a receiver that records, refuses and names destinations as its test likes.
 type fakeDevice struct {
 	w       *Wire
 	self    *wire.Address
 	n       *notify.Epoll
-	onRecv  func(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool)
+	onRecv  func(l wire.Link, h *wire.Header, payload []byte) bool
 	onPlace func(l wire.Link, h *wire.Header) []byte
 	gone    int // calls of PlaceGone
 	down    []error
 	downOf  []wire.Link
 }
 
-func (d *fakeDevice) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent, more bool) {
-	if d.onRecv == nil {
-		return true, false, true
-	}
-	ok, lent = d.onRecv(l, h, payload)
-	return ok, lent, true
+func (d *fakeDevice) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, more bool) {
+	return d.onRecv == nil || d.onRecv(l, h, payload), true
 }
 
 func (d *fakeDevice) Place(l wire.Link, h *wire.Header) []byte {
@@ -138,12 +134,12 @@ func TestTCPConnectAndLeaks(t *testing.T) {
 	before := openDescriptors(t)
 	a, b, ab, ba := joined(t)
 	got := 0
-	b.onRecv = func(l wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+	b.onRecv = func(l wire.Link, h *wire.Header, payload []byte) bool {
 		require.Equal(t, wire.Link(ba), l)
 		require.Equal(t, wire.Header{Op: wire.OpSend, Flags: wire.FlagLast, Length: 5, QPN: 77, PSN: 3, Total: 5}, *h)
 		require.Equal(t, "hello", string(payload))
 		got++
-		return true, false
+		return true
 	}
 	require.True(t, ab.Send(&wire.Header{Op: wire.OpSend, Flags: wire.FlagLast, Length: 5, QPN: 77, PSN: 3, Total: 5}, []byte("he"), []byte("llo")))
 	until(t, "packet", func() bool { return got == 1 }, a, b)
@@ -167,12 +163,11 @@ func TestTCPStream(t *testing.T) {
 		tiny   bool
 		refuse int // one in so many offers
 		place  bool
-		lend   bool
 	}{
 		{name: "plain"},
 		{name: "placed", place: true},
-		{name: "refused and lent", refuse: 5, lend: true, place: true},
-		{name: "tiny buffers", tiny: true, refuse: 20, lend: true, place: true},
+		{name: "refused", refuse: 5, place: true},
+		{name: "tiny buffers", tiny: true, refuse: 20, place: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			seed := *tcpSeed
@@ -195,7 +190,7 @@ func TestTCPStream(t *testing.T) {
 			to := newStream(t, seed, count, a, ab, b, ba)
 			fro := newStream(t, seed+1, count, b, ba, a, ab)
 			for _, s := range []*stream{to, fro} {
-				s.refuse, s.lend, s.place = c.refuse, c.lend, c.place
+				s.refuse, s.place = c.refuse, c.place
 			}
 			r := rand.New(rand.NewPCG(seed, 9))
 			end := time.Now().Add(60 * time.Second)
@@ -219,17 +214,15 @@ type stream struct {
 	out         *link
 	sent, got   int
 	refuse      int
-	lend, place bool
+	place       bool
 	r           *rand.Rand
-	borrowed    [][]byte
-	copies      [][]byte
 	dst         []byte
 	placed      int
 }
 
 func newStream(t testing.TB, seed uint64, count int, from *fakeDevice, out *link, to *fakeDevice, in *link) *stream {
 	s := &stream{t: t, seed: seed, count: count, from: from, to: to, out: out, r: rand.New(rand.NewPCG(seed, 5))}
-	to.onRecv = func(l wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+	to.onRecv = func(l wire.Link, h *wire.Header, payload []byte) bool {
 		require.Equal(t, wire.Link(in), l)
 		return s.receive(h, payload)
 	}
@@ -267,21 +260,16 @@ func (s *stream) packet(i int) (wire.Header, []byte) {
 	return h, p
 }
 
-func (s *stream) receive(h *wire.Header, payload []byte) (ok, lent bool) {
+func (s *stream) receive(h *wire.Header, payload []byte) (ok bool) {
 	if s.refuse > 0 && s.r.IntN(s.refuse) == 0 {
-		return false, false
+		return false
 	}
 	want, p := s.packet(s.got)
 	require.Equal(s.t, want, *h, "packet %d", s.got)
 	require.True(s.t, bytes.Equal(p, payload), "packet %d", s.got)
 	s.got++
 	s.dst = nil
-	if s.lend && s.r.IntN(2) == 0 {
-		s.borrowed = append(s.borrowed, payload)
-		s.copies = append(s.copies, p)
-		return true, true
-	}
-	return true, false
+	return true
 }
 
 func (s *stream) step(r *rand.Rand) {
@@ -300,10 +288,6 @@ func (s *stream) step(r *rand.Rand) {
 	if r.IntN(3) == 0 {
 		s.from.w.Flush()
 	}
-	for i, b := range s.borrowed {
-		require.True(s.t, bytes.Equal(s.copies[i], b), "a lent payload has changed")
-	}
-	s.borrowed, s.copies = nil, nil
 	s.to.w.Poll(1 + r.IntN(12))
 }
 
@@ -322,10 +306,10 @@ func TestTCPPlaceDeregistered(t *testing.T) {
 		given++
 		return dst
 	}
-	b.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+	b.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) bool {
 		received++
 		require.Len(t, payload, 60_000)
-		return true, false
+		return true
 	}
 	inject(t, ab, frame[:30_000])
 	until(t, "half of it", func() bool { return dst[29_000] == 7 }, b)
@@ -351,9 +335,9 @@ func TestTCPBulkBehindSmall(t *testing.T) {
 		}
 		return dst
 	}
-	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) {
+	b.onRecv = func(wire.Link, *wire.Header, []byte) bool {
 		received++
-		return true, false
+		return true
 	}
 	for i, h := range []wire.Header{large, {Op: wire.OpAck}, large} {
 		inject(t, ab, append(appendFrameHeader(nil, &h), make([]byte, h.Length)...))
@@ -367,9 +351,9 @@ func TestTCPBulkBehindSmall(t *testing.T) {
 // the end, and that everything comes once it is taken.
 func TestTCPRefusedStays(t *testing.T) {
 	a, b, ab, _ := joined(t)
-	b.onRecv = func(_ wire.Link, h *wire.Header, _ []byte) (bool, bool) {
+	b.onRecv = func(_ wire.Link, h *wire.Header, _ []byte) bool {
 		require.Zero(t, h.PSN)
-		return false, false
+		return false
 	}
 	sent := uint32(0)
 	body := make([]byte, 32<<10)
@@ -381,10 +365,10 @@ func TestTCPRefusedStays(t *testing.T) {
 		return ab.out.blocked && sent > 0
 	}, a, b)
 	var next uint32
-	b.onRecv = func(_ wire.Link, h *wire.Header, _ []byte) (bool, bool) {
+	b.onRecv = func(_ wire.Link, h *wire.Header, _ []byte) bool {
 		require.Equal(t, next, h.PSN)
 		next++
-		return true, false
+		return true
 	}
 	until(t, "all of them", func() bool { return next == sent }, a, b)
 }
@@ -394,7 +378,7 @@ func TestTCPRefusedStays(t *testing.T) {
 func TestTCPFilledWhileArmed(t *testing.T) {
 	a, b, ab, _ := joined(t)
 	taken := 0
-	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { taken++; return true, false }
+	b.onRecv = func(wire.Link, *wire.Header, []byte) bool { taken++; return true }
 	body := make([]byte, 32<<10)
 	sent := 0
 	fill := func() bool {
@@ -435,9 +419,9 @@ func TestTCPViolations(t *testing.T) {
 func TestTCPAccused(t *testing.T) {
 	a, b, ab, _ := joined(t)
 	got := 0
-	b.onRecv = func(wire.Link, *wire.Header, []byte) (ok, lent bool) {
+	b.onRecv = func(wire.Link, *wire.Header, []byte) bool {
 		got++
-		return true, false
+		return true
 	}
 	require.True(t, ab.Send(&wire.Header{Op: wire.OpSend}, nil, nil))
 	ab.Accuse()

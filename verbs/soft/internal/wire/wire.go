@@ -137,12 +137,11 @@ const MaxChunk = 256 << 10
 
 // Receiver is the device as its wires see it. They call it only from inside Wire.Poll.
 type Receiver interface {
-	// Receive takes one packet. payload is lent for the call, or, if it returns lent, until the
-	// next Wire.Poll. If it does not return ok, the packet cannot be taken now (no receive is
-	// posted, or the QP is not connected yet): the wire passes it again at a later Poll, and before
-	// that no other packet of the link. Unless it returns more, the wire is to leave the link's
-	// other packets to a later Poll.
-	Receive(l Link, h *Header, payload []byte) (ok, lent, more bool)
+	// Receive takes one packet; payload is lent for the call. If it does not return ok, the packet
+	// cannot be taken now (no receive is posted, or the QP is not connected yet): the wire passes
+	// it again at a later Poll, and before that no other packet of the link. Unless it returns
+	// more, the wire is to leave the link's other packets to a later Poll.
+	Receive(l Link, h *Header, payload []byte) (ok, more bool)
 	// LinkDown reports, once, that a link has broken, and why: verbs.ErrProtocol is in the chain of
 	// what the peer must not send.
 	LinkDown(l Link, err error)
@@ -172,7 +171,7 @@ type Wire interface {
 	Connect(a *Address) (Link, error)
 	// Poll receives at most budget packets from all links, and handles connections that were made
 	// or have broken in the background. It returns how many packets the receiver took. It must cost
-	// next to nothing when idle. Payloads that the Poll before has lent are taken back first.
+	// next to nothing when idle.
 	Poll(budget int) int
 	// Arm makes the notifier wake for arrivals on any link, for room on a link that was full, and
 	// for links that come up or break; Disarm ends that. Unless the owner is asleep, and nobody
