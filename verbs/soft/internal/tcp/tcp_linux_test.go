@@ -207,17 +207,17 @@ func TestTCPStream(t *testing.T) {
 // stream is one direction of TestTCPStream. Packet i is the same function of the seed on both
 // sides.
 type stream struct {
-	t           testing.TB
-	seed        uint64
-	count       int
-	from, to    *fakeDevice
-	out         *link
-	sent, got   int
-	refuse      int
-	place       bool
-	r           *rand.Rand
-	dst         []byte
-	placed      int
+	t         testing.TB
+	seed      uint64
+	count     int
+	from, to  *fakeDevice
+	out       *link
+	sent, got int
+	refuse    int
+	place     bool
+	r         *rand.Rand
+	dst       []byte
+	placed    int
 }
 
 func newStream(t testing.TB, seed uint64, count int, from *fakeDevice, out *link, to *fakeDevice, in *link) *stream {
