@@ -55,8 +55,8 @@ func numbered(i uint64) verbs.SendWR {
 }
 
 // testDrainOrder: messages and the completions of sends to the other side are handed over in order,
-// each once, with its bytes, whatever the number that Drain is to hand over, and also where a Drain of
-// another CQ has found them.
+// each once, with its bytes, whatever the number that Drain is to hand over, and also where a Drain
+// of another CQ has found them.
 func testDrainOrder(e *env, a, b *node) {
 	const messages = 200
 	srq := b.newSRQ(16)

@@ -8,7 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has scenarios of TMO 7.2 about the list and its resources: 19, 22, 23, 27, and 54 to 56.
+// This file has scenarios of TMO 7.2 about the list and its resources: 19, 22, 23, 27, and 54 to
+// 56.
 
 // testTagDelTwice is scenario 19: a second DEL, or one of a handle whose slot was reused, removes
 // nothing and frees no slot: TM_ERR, or EINVAL when it is posted.

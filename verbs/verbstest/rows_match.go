@@ -114,9 +114,9 @@ func testTagTooLong(r *tagRig) {
 }
 
 // testTagZeroLength is scenarios 35 and 36: an empty message or rendezvous, a buffer of length 0,
-// which may have no scatter/gather entry, and both: a length of 0 and both flags. An empty rendezvous
-// ends like any other without a read: its key is ignored, and its sender need not answer. A message
-// that is not empty is too long for an empty buffer, as in scenario 32.
+// which may have no scatter/gather entry, and both: a length of 0 and both flags. An empty
+// rendezvous ends like any other without a read: its key is ignored, and its sender need not
+// answer. A message that is not empty is too long for an empty buffer, as in scenario 32.
 func testTagZeroLength(r *tagRig) {
 	clear(r.bbuf[:64])
 	for name, list := range map[string][]verbs.SGE{"none": nil, "empty": {}, "length 0": sge(r.bmr, r.bbuf[:0]),

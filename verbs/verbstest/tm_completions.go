@@ -68,7 +68,8 @@ func (r *tagRig) incomplete(id, tag uint64, ctx uint32) {
 
 // testTagEager: a tagged buffer gets the payload of an expected eager message and nothing else. One
 // of one packet has one completion, with both flags, one of several MATCH and DATA_VALID, of one
-// recv_wr_id. Tag and context are those of the message. It is an ordinary SEND, from any list or inline.
+// recv_wr_id. Tag and context are those of the message. It is an ordinary SEND, from any list or
+// inline.
 func testTagEager(r *tagRig) {
 	most := r.mtu() - verbs.TMHSize // in one packet
 	for i, n := range []int{0, 1, 8, 48, 49, 1000, most, most + 1, 3 * r.mtu(), 4080, 4081, 8176, 8177, 50_000} {

@@ -70,8 +70,8 @@ func (q *packetQueue) put(h *wire.Header, head, body []byte) bool {
 	return true
 }
 
-// peek returns the next packet to receive, which stays valid until take, or nil and, if the queue has
-// ended, why.
+// peek returns the next packet to receive, which stays valid until take, or nil and, if the queue
+// has ended, why.
 func (q *packetQueue) peek() (p *packet, end error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
