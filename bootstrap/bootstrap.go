@@ -1,9 +1,11 @@
 package bootstrap
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"time"
 
@@ -215,6 +217,17 @@ func (o *Options) resolve() (err error) {
 		return err
 	}
 	return o.loadTLS()
+}
+
+// listenHost is the address that the user has chosen for rank 0, "" where that is left open.
+func (o *Options) listenHost() (host string, ip netip.Addr, err error) {
+	if host = cmp.Or(o.Listen, o.Getenv(EnvListen)); host == "" {
+		return "", ip, nil
+	}
+	if ip, err = netip.ParseAddr(host); err != nil {
+		err = configErrorf("%s is %q: give an IP address of this host, or 0.0.0.0 or :: for all, without a port", EnvListen, host)
+	}
+	return host, ip, err
 }
 
 func (o *Options) timeout() (time.Duration, error) {

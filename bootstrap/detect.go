@@ -99,14 +99,7 @@ const masterVars = EnvMasterAddr + ":" + EnvMasterPort
 
 // findEnvironment leaves it to the launchers behind it where only the address of rank 0 is set.
 func findEnvironment(opt *Options, forced bool) (plan, error) {
-	var set, missing []string
-	for _, v := range []string{EnvRank, EnvWorldSize, EnvMasterAddr, EnvMasterPort} {
-		if opt.Getenv(v) != "" {
-			set = append(set, v)
-		} else {
-			missing = append(missing, v)
-		}
-	}
+	set, missing := jobVariables(opt.Getenv)
 	switch {
 	case !forced && opt.Getenv(EnvRank) == "":
 		return nil, nil
@@ -120,6 +113,18 @@ func findEnvironment(opt *Options, forced bool) (plan, error) {
 		return nil, err
 	}
 	return job.plan(opt, masterVars)
+}
+
+// jobVariables are those of the four that are set, and those that are not.
+func jobVariables(getenv func(string) string) (set, missing []string) {
+	for _, v := range []string{EnvRank, EnvWorldSize, EnvMasterAddr, EnvMasterPort} {
+		if getenv(v) != "" {
+			set = append(set, v)
+		} else {
+			missing = append(missing, v)
+		}
+	}
+	return set, missing
 }
 
 func partialEnvironment(set, missing []string) error {
@@ -156,17 +161,7 @@ func parseJob(getenv func(string) string) (jobVars, error) {
 // parseRank reads RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.
 func parseRank(getenv func(string) string) (jobVars, error) {
 	j := jobVars{Job: rendezvous.Job{Launcher: "env", Epoch: epochOf(getenv)}}
-	var err error
-	if j.Size, err = number(getenv, EnvWorldSize, 1, rendezvous.MaxSize); err != nil {
-		return j, err
-	}
-	if j.Rank, err = number(getenv, EnvRank, 0, rendezvous.MaxSize); err != nil {
-		return j, err
-	}
-	if j.Rank >= j.Size {
-		return j, configErrorf("RANK is %d but WORLD_SIZE is %d: ranks go from 0 to WORLD_SIZE-1, so RANK must be below %d", j.Rank, j.Size, j.Size)
-	}
-	return j, parseLocal(getenv, &j)
+	return j, j.read(getenv, EnvRank, EnvWorldSize, EnvLocalRank, EnvLocalWorldSize)
 }
 
 // parseMaster reads where rank 0 serves the rendezvous.
@@ -176,30 +171,27 @@ func (j *jobVars) parseMaster(getenv func(string) string) error {
 	return err
 }
 
-// parseLocal reads LOCAL_RANK and LOCAL_WORLD_SIZE, both optional. Some launchers treat every
-// process as a host of its own, with LOCAL_RANK 0; that is accepted.
-func parseLocal(getenv func(string) string, j *jobVars) error {
+// read reads rank, size and the local ones from variables; those of the last two may be missing, as
+// their names may. Some launchers treat every process as a host of its own, with local rank 0.
+func (j *jobVars) read(getenv func(string) string, rank, size, localRank, localSize string) (err error) {
 	j.LocalRank, j.LocalSize = -1, -1
-	var err error
-	if getenv(EnvLocalWorldSize) != "" {
-		if j.LocalSize, err = number(getenv, EnvLocalWorldSize, 1, j.Size); err != nil {
-			return err
-		}
-	}
-	if getenv(EnvLocalRank) == "" {
-		return nil
-	}
-	below, name := j.Size, EnvWorldSize
-	if j.LocalSize > 0 {
-		below, name = j.LocalSize, EnvLocalWorldSize
-	}
-	if j.LocalRank, err = number(getenv, EnvLocalRank, 0, rendezvous.MaxSize); err != nil {
+	if j.Size, err = number(getenv, size, 1, rendezvous.MaxSize); err != nil {
 		return err
 	}
-	if j.LocalRank >= below {
-		return configErrorf("LOCAL_RANK is %d but %s is %d: LOCAL_RANK must be below it", j.LocalRank, name, below)
+	if j.Rank, err = number(getenv, rank, 0, j.Size-1); err != nil {
+		return err
 	}
-	return nil
+	below := j.Size
+	if localSize != "" && getenv(localSize) != "" {
+		if j.LocalSize, err = number(getenv, localSize, 1, j.Size); err != nil {
+			return err
+		}
+		below = j.LocalSize
+	}
+	if localRank != "" && getenv(localRank) != "" {
+		j.LocalRank, err = number(getenv, localRank, 0, below-1)
+	}
+	return err
 }
 
 // epochOf distinguishes incarnations of an elastic job: a rank from before a restart must not join

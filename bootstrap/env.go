@@ -115,15 +115,8 @@ func (p *envPlan) listen(ctx context.Context) (net.Listener, error) {
 
 // listenHost decides from where the rendezvous can be reached.
 func (p *envPlan) listenHost(ctx context.Context) (string, error) {
-	host := p.opt.Listen
-	if host == "" {
-		host = p.opt.Getenv(EnvListen)
-	}
-	if host != "" {
-		if _, err := netip.ParseAddr(host); err != nil {
-			return "", configErrorf("%s is %q: give an IP address of this host, or 0.0.0.0 or :: for all; the port is %s", EnvListen, host, EnvMasterPort)
-		}
-		return host, nil
+	if host, _, err := p.opt.listenHost(); host != "" {
+		return host, err
 	}
 	ips, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", p.job.host) // a name may not resolve yet
 	return p.listenAt(ips)

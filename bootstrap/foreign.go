@@ -1,8 +1,6 @@
 package bootstrap
 
-import (
-	"strconv"
-)
+import "strconv"
 
 // foreign is a launcher that has started this process as one of several, and that this process
 // cannot speak to.
@@ -15,15 +13,7 @@ type foreign struct {
 // refuseSingleton is the error of a process that would be a job of one rank though a launcher
 // started it with others: N jobs of one rank that all succeed would hide the mistake.
 func refuseSingleton(opt *Options) error {
-	var set, missing []string
-	for _, v := range []string{EnvRank, EnvWorldSize, EnvMasterAddr, EnvMasterPort} {
-		if opt.Getenv(v) != "" {
-			set = append(set, v)
-		} else {
-			missing = append(missing, v)
-		}
-	}
-	if len(set) > 0 {
+	if set, missing := jobVariables(opt.Getenv); len(set) > 0 {
 		return partialEnvironment(set, missing)
 	}
 	return refuseForeign(opt)

@@ -184,26 +184,6 @@ func anyJob(getenv func(string) string) (*jobVars, error) {
 	return slurmJob(getenv)
 }
 
-// read reads rank, size and the local ones from variables; those of the last two may be missing.
-func (j *jobVars) read(getenv func(string) string, rank, size, localRank, localSize string) (err error) {
-	j.LocalRank, j.LocalSize = -1, -1
-	if j.Size, err = number(getenv, size, 1, rendezvous.MaxSize); err != nil {
-		return err
-	}
-	if j.Rank, err = number(getenv, rank, 0, j.Size-1); err != nil {
-		return err
-	}
-	if localSize != "" && getenv(localSize) != "" {
-		if j.LocalSize, err = number(getenv, localSize, 1, j.Size); err != nil {
-			return err
-		}
-	}
-	if localRank != "" && getenv(localRank) != "" {
-		j.LocalRank, err = number(getenv, localRank, 0, j.Size-1)
-	}
-	return err
-}
-
 // local reports whether all ranks are known to be on this host.
 func (j *jobVars) local() bool { return j.LocalSize == j.Size }
 

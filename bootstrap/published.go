@@ -169,15 +169,12 @@ const toldFor = time.Second
 // listen opens the rendezvous where the other ranks can reach it.
 func (p *publishedPlan) listen(ctx context.Context, job *rendezvous.Job) (net.Listener, notice, error) {
 	var n notice
-	host := p.opt.Listen
-	if host == "" {
-		host = p.opt.Getenv(EnvListen)
-	}
-	switch ip, err := netip.ParseAddr(host); {
+	host, ip, err := p.opt.listenHost()
+	switch {
+	case err != nil:
+		return nil, n, err
 	case host == "" && job.LocalSize == job.Size:
 		host, n.Addrs = rendezvous.Loopback.String(), []netip.Addr{rendezvous.Loopback}
-	case host != "" && err != nil:
-		return nil, n, configErrorf("%s is %q: give an IP address of this host, or 0.0.0.0 or :: for all", EnvListen, host)
 	case host != "" && !ip.IsUnspecified():
 		n.Addrs = []netip.Addr{ip}
 	default:

@@ -40,7 +40,6 @@ type Config struct {
 
 	handshake time.Duration // shorter in tests
 	fanOut    int           // smaller in tests
-	shortFor  time.Duration // how long rank 0 waits for a descriptor to come free; shorter in tests
 }
 
 // SetDefaults sets what is zero.
@@ -56,7 +55,6 @@ func (c *Config) SetDefaults() {
 	set(&c.FirstNotice, 10*time.Second)
 	set(&c.handshake, 10*time.Second)
 	set(&c.fanOut, fanOut)
-	set(&c.shortFor, 2*time.Second)
 }
 
 func set[T comparable](v *T, to T) {

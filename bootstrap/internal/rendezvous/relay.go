@@ -52,11 +52,11 @@ type relay struct {
 	key    []byte     // once it runs
 	door   *door.Door // likewise; else nil
 	nonces door.Nonces
+	guests guests
 
 	mu       sync.Mutex // guards the fields below
 	last     *releaseMsg
 	children map[*remote]bool
-	conns    map[net.Conn]bool
 	ended    bool // nothing more will come that could be passed on
 	closed   bool
 }
@@ -66,7 +66,7 @@ func newRelay(ctx context.Context, j *Job, ip netip.Addr, cfg *Config) (*relay, 
 	if err != nil {
 		return nil, err
 	}
-	return &relay{tree: tree{j.Size, cfg.fanOut}, rank: j.Rank, cfg: cfg, ln: ln, children: map[*remote]bool{}, conns: map[net.Conn]bool{}}, nil
+	return &relay{tree: tree{j.Size, cfg.fanOut}, rank: j.Rank, cfg: cfg, ln: ln, children: map[*remote]bool{}}, nil
 }
 
 // port is what HELLO tells; 0 where there is no relay.
@@ -94,23 +94,14 @@ func (e *Endpoint) startRelay(cfg *Config) {
 
 // visit serves a connection.
 func (r *relay) visit(v *door.Visitor) error {
-	conn := v.Conn
-	r.mu.Lock()
-	if r.closed {
-		r.mu.Unlock()
-		_ = conn.Close()
+	if !r.guests.keep(v.Conn) {
 		return net.ErrClosed
 	}
-	r.conns[conn] = true
-	r.mu.Unlock()
+	defer r.guests.forget(v.Conn)
 	err := r.serve(v)
 	if v.Passed() {
-		r.cfg.Logger.Debug("rendezvous: a connection to pass on what was put has ended", "from", conn.RemoteAddr(), "error", err)
+		r.cfg.Logger.Debug("rendezvous: a connection to pass on what was put has ended", "from", v.RemoteAddr(), "error", err)
 	}
-	_ = conn.Close()
-	r.mu.Lock()
-	delete(r.conns, conn)
-	r.mu.Unlock()
 	return err
 }
 
@@ -147,25 +138,17 @@ func (r *relay) serve(v *door.Visitor) error {
 
 // handshake lets in children of this rank that know the job's secret.
 func (r *relay) handshake(v *door.Visitor) (*framer, error) {
-	conn := v.Conn
-	if err := keepalive.All(conn, r.cfg.PeerTimeout); err != nil {
+	f, hello, _, err := greeted(v.Conn, r.cfg)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	f := newFramer(conn)
-	if version, err := f.readPreface(); err != nil || version != protocolVersion {
-		return nil, errors.Join(err, ErrVersion)
-	}
-	if err := f.writePreface(); err != nil {
-		return nil, err
-	}
-	hello, err := expect[*helloMsg](f, maxHandshake)
-	if err != nil {
-		return nil, err
+	case hello == nil:
+		return nil, ErrVersion
 	}
 	if err := v.Pass(func() error { return r.vouch(hello) }); err != nil {
 		return nil, err
 	}
-	_ = conn.SetDeadline(time.Now().Add(r.cfg.handshake))
+	_ = v.SetDeadline(time.Now().Add(r.cfg.handshake))
 	proofs, err := f.challenge(r.key, hello)
 	if err != nil {
 		return nil, err
@@ -227,15 +210,11 @@ func (r *relay) end() {
 func (r *relay) close() {
 	_ = r.ln.Close() // there is no door yet where the join has failed
 	r.mu.Lock()
-	r.closed = true
-	for c := range r.conns {
-		_ = c.SetReadDeadline(time.Unix(1, 0)) // readers stop, writers finish
-		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
-	}
+	r.closed = true // no deadline is put off any more, see add
 	r.mu.Unlock()
 	if r.door != nil {
 		r.door.Close()
-		r.door.Wait()
+		r.guests.close(time.Second, r.door.Wait)
 	}
 }
 

@@ -68,11 +68,7 @@ func TestTreeParentFails(t *testing.T) {
 	for _, r := range []int{1, 5} {
 		children := list[r].children
 		require.NoError(t, children.ln.Close())
-		children.mu.Lock()
-		for c := range children.conns {
-			_ = c.Close()
-		}
-		children.mu.Unlock()
+		children.guests.each(func(c net.Conn) { _ = c.Close() })
 	}
 	exchangeRounds(t, list, 3, 20)
 	require.Equal(t, 2+4, direct(list))
@@ -86,10 +82,8 @@ func TestTreeUnreachable(t *testing.T) {
 			_ = r.ln.Close()
 			r.mu.Lock()
 			r.closed = true
-			for c := range r.conns {
-				_ = c.Close()
-			}
 			r.mu.Unlock()
+			r.guests.each(func(c net.Conn) { _ = c.Close() })
 		}
 	}
 	exchangeRounds(t, list, 0, 5)
@@ -216,10 +210,13 @@ func TestFenceEndsWithRankZero(t *testing.T) {
 
 // endProcess ends the connections of rank 0 as the end of its process would.
 func endProcess(b *Endpoint) {
-	s := b.up.(*rootLink).store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		_ = c.(*net.TCPConn).CloseWrite()
+	b.up.(*rootLink).store.guests.each(func(c net.Conn) { _ = c.(*net.TCPConn).CloseWrite() })
+}
+
+func (g *guests) each(f func(net.Conn)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c := range g.open {
+		f(c)
 	}
 }

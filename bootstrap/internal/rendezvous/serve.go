@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"syscall"
 	"time"
 )
 
@@ -29,10 +28,6 @@ func (j *Job) Serve(ctx context.Context, cfg *Config, ln net.Listener, sec Secre
 	case <-e.broken: // the timeout of another rank ended first
 		root.store.close()
 		return nil, e.err
-	case absent := <-root.store.short:
-		h.fail("gave up waiting for all ranks to join; " + absent)
-		root.store.close()
-		return nil, Errorf(syscall.EMFILE, "rank 0 waited at %s for all ranks to join; %s", ln.Addr(), absent)
 	case <-ctx.Done():
 		err := Errorf(ctx.Err(), "rank 0 waited at %s for all ranks to join (%v); %s", ln.Addr(), context.Cause(ctx), h.absent())
 		h.fail(fmt.Sprintf("gave up waiting for all ranks to join (%v); %s", context.Cause(ctx), h.absent()))

@@ -8,12 +8,10 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/door"
-	"github.com/tagmatch/tagmatch/internal/keepalive"
 	"github.com/tagmatch/tagmatch/internal/secure"
 )
 
@@ -30,18 +28,11 @@ type store struct {
 	nonces door.Nonces     // of HELLO
 	ctx    context.Context // ends when the store closes
 	stop   context.CancelFunc
-	short  chan string // gets hub.absent, once, when no descriptor is left for the missing ranks
-	lack   shortage    // used by the door's goroutine that accepts
-
-	visits  atomic.Int64 // connections accepted so far
-	joining atomic.Int64 // connections open now that are of no rank that has joined
-
-	mu    sync.Mutex // guards conns
-	conns map[net.Conn]struct{}
+	guests guests
 }
 
 func newStore(h *hub, ln net.Listener, cfg *Config, epoch string, secret Secret) *store {
-	s := &store{hub: h, ln: ln, cfg: cfg, epoch: epoch, short: make(chan string, 1), conns: map[net.Conn]struct{}{}}
+	s := &store{hub: h, ln: ln, cfg: cfg, epoch: epoch}
 	if secret.Origin == HandedOut {
 		s.made = secret.Bytes
 	} else {
@@ -68,12 +59,6 @@ const (
 // failed is told that no connection can be accepted.
 func (s *store) failed(err error) (net.Conn, error) {
 	s.hub.accepts(err)
-	if s.lack.lasts(s, err, time.Now()) {
-		select {
-		case s.short <- s.hub.absent():
-		default: // said already
-		}
-	}
 	s.cfg.Logger.Warn("rendezvous cannot accept", "error", err)
 	return nil, err
 }
@@ -87,15 +72,11 @@ func (s *store) vouch(hello *helloMsg) error { return hello.vouch(s.secret, &s.n
 
 func (s *store) serve(v *door.Visitor) error {
 	s.hub.accepts(nil)
-	s.visits.Add(1)
-	s.joining.Add(1)
-	if !s.keep(v.Conn) {
-		s.joining.Add(-1)
+	if !s.guests.keep(v.Conn) {
 		return net.ErrClosed
 	}
-	defer s.forget(v.Conn)
+	defer s.guests.forget(v.Conn)
 	m, rank, err := s.handshake(v)
-	s.joining.Add(-1)
 	if err != nil {
 		if v.Passed() {
 			s.cfg.Logger.Warn("rendezvous refused a rank", "from", v.RemoteAddr(), "error", err)
@@ -107,52 +88,22 @@ func (s *store) serve(v *door.Visitor) error {
 	return nil
 }
 
-// keep remembers an open connection, unless the store is closed.
-func (s *store) keep(conn net.Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conns == nil {
-		_ = conn.Close()
-		return false
-	}
-	s.conns[conn] = struct{}{}
-	return true
-}
-
-func (s *store) forget(conn net.Conn) {
-	conn.Close()
-	s.mu.Lock()
-	delete(s.conns, conn) // a no-op once the store closes
-	s.mu.Unlock()
-}
-
 // handshake authenticates a dialing rank and adds it to the hub.
 func (s *store) handshake(v *door.Visitor) (*remote, int, error) {
 	conn := v.Conn
-	if err := keepalive.All(conn, s.cfg.PeerTimeout); err != nil {
-		return nil, 0, err
-	}
-	f := newFramer(conn)
-	version, err := f.readPreface()
-	if err != nil {
+	f, hello, version, err := greeted(conn, s.cfg)
+	switch {
+	case err != nil:
 		return nil, 0, s.note(f, err)
-	}
-	if err := f.writePreface(); err != nil {
-		return nil, 0, s.note(f, err)
-	}
-	if version != protocolVersion {
+	case hello == nil:
 		return nil, 0, s.reject(f, &rejectMsg{rejectVersion, fmt.Sprintf(
 			"rank 0 speaks version %d of the rendezvous protocol and the dialing rank version %d: run the same build of the program on all ranks",
 			protocolVersion, version)})
 	}
-	hello, err := expect[*helloMsg](f, maxHandshake)
-	if err != nil {
-		return nil, 0, s.note(f, err)
-	}
-	conn.SetDeadline(time.Now().Add(s.cfg.handshake))
 	if err := s.pass(v, f, hello); err != nil {
 		return nil, 0, err
 	}
+	conn.SetDeadline(time.Now().Add(s.cfg.handshake))
 	if err := s.authenticate(v, f, hello); err != nil {
 		return nil, 0, err
 	}
@@ -278,20 +229,7 @@ func drain(f *framer) {
 func (s *store) close() {
 	s.stop()
 	s.door.Close()
-	s.mu.Lock()
-	for c := range s.conns {
-		c.SetReadDeadline(time.Unix(1, 0)) // readers stop, writers finish
-	}
-	open := s.conns
-	s.conns = nil
-	s.mu.Unlock()
-	t := time.AfterFunc(2*time.Second, func() { // for ranks that do not read
-		for c := range open {
-			c.Close()
-		}
-	})
-	defer t.Stop()
-	s.door.Wait()
+	s.guests.close(2*time.Second, s.door.Wait)
 }
 
 // remote is the hub's connection to a rank that has dialed.

@@ -98,7 +98,7 @@ func FuzzHandshake(f *testing.F) {
 		me := candidate{}
 		me.SetDefaults()
 		me.handshake = time.Second
-		s := &store{hub: newHub(4, fanOut), cfg: &me.Config, secret: make([]byte, SecretSize), conns: map[net.Conn]struct{}{}}
+		s := &store{hub: newHub(4, fanOut), cfg: &me.Config, secret: make([]byte, SecretSize)}
 		in, out := net.Pipe()
 		go func() {
 			_, _ = out.Write(b)
