@@ -57,7 +57,8 @@ func (g *guests) close(patience time.Duration, wait func()) {
 	wait()
 }
 
-// greeted reads preface and HELLO of who has dialled; hello is nil where that speaks another version.
+// greeted reads preface and HELLO of who has dialled; hello is nil where that speaks another
+// version.
 func greeted(conn net.Conn, cfg *Config) (f *framer, hello *helloMsg, version uint32, err error) {
 	f = newFramer(conn)
 	if err = keepalive.All(conn, cfg.PeerTimeout); err != nil {
