@@ -65,7 +65,7 @@ func (p *peer) takeBack(r *readState, tag uint64) {
 	switch {
 	case r.withdraw:
 		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: r.appCtx})
-	case e.refuses(tag):
+	case e.contexts.refuses(tag):
 		p.fin(r.appCtx)
 	default:
 		e.unexp.Requeue(r.src, tag, r.seq, r.unmatched())

@@ -124,7 +124,7 @@ func (e *Engine) awaitGraceLocked(op *Op, gen uint64) bool {
 func (op *Op) endWithdrawn() { op.complete(Status{}, op.withdrawn()) }
 
 func (op *Op) withdrawn() error {
-	return cmp.Or(op.e.closedToLocked(op.tag, op.mask), ErrWithdrawn)
+	return cmp.Or(op.e.contexts.closed(op.tag, op.mask), ErrWithdrawn)
 }
 
 // takeWithdraw handles p's WITHDRAW. A request that is being received stays. Of one that is not

@@ -75,7 +75,7 @@ func queuedTo(e *Engine, rank int) *Op {
 }
 
 // unkeep drops the unexpected requests of rank 0.
-func unkeep(e *Engine) { e.peers[0].consumed(e.unexp.DropLost(0, e.spaceOf)) }
+func unkeep(e *Engine) { e.peers[0].consumed(e.unexp.DropLost(0, e.contexts.space)) }
 
 // opOf is the newest receive that matches a tag.
 func opOf(e *Engine, tag uint64) (last *Op) {

@@ -71,13 +71,13 @@ type Engine struct {
 	log  *slog.Logger
 
 	posted   *matching.Posted[*Op]
-	groups   []sourceGroup     // see Group
-	confined confined          // the contexts of those that not all ranks are in
 	from     []int             // how many of them by source, any source first: one more than its rank
 	unexp    *unexpected.Queue // their costs are charged to in of their peers
 	peers    []peer
 	dirty    []int // peers that have something to post again
 	again    []int // spare backing of dirty
+	sources  sources
+	contexts contexts
 
 	sends slots // rendezvous sends, by what the peer calls them
 	reads slots // receives that read, by read id
@@ -101,21 +101,15 @@ type Engine struct {
 
 	memory *flow.Memory // of Config.UnexpectedLimit; divided among in of the peers
 
-	retired  map[uint64]error // contexts whose messages are discarded: why their receives end
-	retiring []retiring       // of them, those with operations
-
 	queued    int64 // bytes that queued sends take, against SendLimit
 	rooms     []*Op // calls that wait for less
 	flushers  []*Op
-	lost      []int  // in order of loss
-	losses    losses // those of receives from any source
-	lowest    int    // of the sources: the last group, or AnySource
-	unusual   bool   // it is broken, reaches, or has retired contexts or lost ranks: see checkRecvLocked
-	reaches   bool   // see ReachAwaited
-	reached   bool   // all peers are
-	broken    error  // why new operations fail: closed, aborted, transport failure
-	leaving   bool   // see Leaving
-	closing   bool   // by itself, since the transport has failed
+	lost      []int // in order of loss
+	unusual   bool  // it is broken, reaches, or has retired contexts or lost ranks: see checkRecvLocked
+	reaches   bool  // see ReachAwaited
+	broken    error // why new operations fail: closed, aborted, transport failure
+	leaving   bool  // see Leaving
+	closing   bool  // by itself, since the transport has failed
 	closed    bool
 	wires     []string // once closed: what Wires said last
 	off       offload
@@ -210,7 +204,9 @@ func (e *Engine) configure() error {
 	e.off.init(e.tr.TagList(), c, &e.wait.Large)
 	e.sends.init(sendSlots, &e.wait.Large)
 	e.reads.init(readSlots, &e.wait.Large)
-	e.peers, e.lowest = make([]peer, c.Size), AnySource
+	e.sources.init()
+	e.contexts.owner, e.contexts.mask = c.Contexts, c.ContextMask
+	e.peers = make([]peer, c.Size)
 	for i := range e.peers {
 		e.peers[i].e, e.peers[i].rank = e, i
 		e.peers[i].name, e.peers[i].names = uint64(i)<<bits.TrailingZeros64(c.SourceMask), c.SourceMask
@@ -322,8 +318,8 @@ func (w *waitEngine) Poll() int {
 	if e.off.restless(n) && e.broken == nil {
 		n += e.off.tend(n)
 	}
-	if len(e.retiring) != 0 {
-		e.idleLocked() // before it is flushed, which what this sends has to be too
+	if len(e.contexts.retiring) != 0 {
+		e.contexts.tellIdle(e) // before it is flushed, which what this sends has to be too
 	}
 	if len(e.flushers) != 0 {
 		e.flushedLocked()

@@ -207,7 +207,7 @@ func TestEarlyIntruder(t *testing.T) {
 func TestContextOfOtherRanks(t *testing.T) {
 	c := comms(t, fakeOpts{})
 	e := c.e[0]
-	e.cfg.Contexts = new(heard)
+	e.contexts.owner = new(heard)
 	context := commTag(5, 0, 0)
 	first, high := e.Group(context, ranksOf{0, 1}), e.Group(commTag(9, 0, 0), ranksOf{0})
 	e.Retire(context, errRetired)
@@ -221,11 +221,11 @@ func TestContextOfOtherRanks(t *testing.T) {
 	c.step()
 	require.Empty(t, e.Failed())
 	(*callback)(e).Forget(high)
-	require.Len(t, e.confined, 6)
+	require.Len(t, e.contexts.confined, 6)
 	e.Retire(context, errRetired)
 	require.NoError(t, c.e[2].Send(bg, 0, commTag(5, 2, 7), nil))
 	c.step()
 	c.requireIntruder()
 	(*callback)(e).Forget(src)
-	require.Empty(t, e.confined)
+	require.Empty(t, e.contexts.confined)
 }

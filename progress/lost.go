@@ -69,7 +69,7 @@ func (p *peer) end(cause error) {
 	e.log.Log(context.Background(), level, "peer lost", "rank", e.cfg.Rank, "peer", p.rank, "err", cause)
 	p.lost = cause
 	e.lost, e.unusual = append(e.lost, p.rank), true
-	e.newLossLocked(p.rank)
+	e.sources.lose(p.rank)
 	e.m.PeersLost++
 	p.fins, p.ctrls, p.withdraws = nil, nil, nil
 	err := peerError(p.rank, cause)
@@ -79,7 +79,7 @@ func (p *peer) end(cause error) {
 	p.failReads(err)
 	// Receives end before the requests, which nobody can read any more: none can match meanwhile.
 	e.failReceivesLocked(func(op *Op) bool { return op.accepts(p.rank) }, err)
-	p.consumed(e.unexp.DropLost(p.rank, e.spaceOf))
+	p.consumed(e.unexp.DropLost(p.rank, e.contexts.space))
 	e.tr.Disconnect(p.rank, p.lost) // ends its reads under way; and whom the rank still reaches it shall not wait for
 	for name, m := range e.held {
 		if name.src == p.rank {

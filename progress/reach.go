@@ -26,16 +26,13 @@ func (e *Engine) reachLocked(src int) {
 		e.peers[src].reach()
 		return
 	}
-	reached := &e.reached
-	if src < AnySource {
-		reached = &e.groupLocked(src).reached
-	}
-	if *reached {
+	g := e.sources.group(src)
+	if g.reached {
 		return
 	}
-	*reached = true
+	g.reached = true
 	for i := range e.peers {
-		if e.accepts(src, i) {
+		if g.members.Contains(i) {
 			e.peers[i].reach()
 		}
 	}

@@ -94,7 +94,7 @@ func (op *Op) give(m *unexpected.Message) {
 // checkRecvLocked is the error of a receive that cannot be posted. The unexpected messages, also
 // those of a lost rank, were searched before. It is small enough to be inlined.
 func (e *Engine) checkRecvLocked(src int, tag, mask uint64) error {
-	if !e.unusual && uint(src-e.lowest) < uint(len(e.peers)-e.lowest) {
+	if !e.unusual && uint(src-e.sources.lowest) < uint(len(e.peers)-e.sources.lowest) {
 		return nil // AnySource, a group, or a rank
 	}
 	return e.unusualRecvLocked(src, tag, mask)
@@ -112,8 +112,8 @@ func (e *Engine) whyNotLocked(src int, tag, mask uint64) error {
 	switch {
 	case e.broken != nil:
 		return e.broken
-	case e.closedToLocked(tag, mask) != nil:
-		return e.closedToLocked(tag, mask)
+	case e.contexts.closed(tag, mask) != nil:
+		return e.contexts.closed(tag, mask)
 	case src <= AnySource:
 		return e.checkLossesLocked(src)
 	case src >= len(e.peers):

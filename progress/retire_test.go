@@ -57,7 +57,7 @@ func withContexts(t *testing.T, n int, opts fakeOpts) (*cluster, []*heard) {
 	var list []*heard
 	for _, e := range c.e {
 		h := new(heard)
-		e.cfg.Contexts = h
+		e.contexts.owner = h
 		list = append(list, h)
 	}
 	return c, list
@@ -158,7 +158,7 @@ func TestRetireWaits(t *testing.T) {
 
 	c := tight(t, 2, fakeOpts{})
 	h := new(heard)
-	c.e[0].cfg.Contexts, c.e[0].cfg.ContextMask = h, testContexts
+	c.e[0].contexts.owner, c.e[0].contexts.mask = h, testContexts
 	held := c.holdUp(0, 1)
 	queued := c.e[0].Isend(1, inContext(1, 5), nil)
 	given := c.e[0].Isend(1, inContext(1, 6), nil)

@@ -74,7 +74,7 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 
 // suspect reports whether misnamed is to look at a tag; this form is inlined.
 func (p *peer) suspect(tag uint64) bool {
-	return int64(tag) < 0 && ((tag^p.name)&p.names != 0 || len(p.e.confined) != 0)
+	return int64(tag) < 0 && ((tag^p.name)&p.names != 0 || len(p.e.contexts.confined) != 0)
 }
 
 // misnamed refuses a message whose tag names another rank than its sender, which is lost, or a
@@ -110,7 +110,7 @@ func (p *peer) arrive(tag uint64, payload []byte) (consumed uint64) {
 		}
 		return cost
 	}
-	if taker == nil && e.refuses(tag) {
+	if taker == nil && e.contexts.refuses(tag) {
 		return cost
 	}
 	e.unexp.KeepEager(p.rank, tag, payload)
@@ -155,7 +155,7 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 		op.tag = h.Tag
 		p.consumed(unexpected.RecordCost)
 		op.startRead()
-	} else if taker == nil && e.refuses(h.Tag) {
+	} else if taker == nil && e.contexts.refuses(h.Tag) {
 		p.consumed(unexpected.RecordCost)
 		p.fin(r.appCtx)
 	} else {

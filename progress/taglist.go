@@ -37,7 +37,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	if p.inspected {
 		p.answer(tag)
 	}
-	if len(e.confined) != 0 {
+	if len(e.contexts.confined) != 0 {
 		p.intrudes(tag)
 	}
 }
@@ -140,7 +140,7 @@ func (op *Op) source(err error) *peer {
 		op.complete(Status{}, e.broken)
 	case src < 0 || src >= len(e.peers):
 		op.complete(Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
-	case e.outside(src, op.tag): // as Matched has found
+	case e.contexts.outside(src, op.tag): // as Matched has found
 		op.endWithdrawn()
 	case err == transport.ErrDeregistered && op.revokedInDevice():
 		e.peers[src].pass(unexpected.RecordCost)
@@ -225,7 +225,7 @@ func (op *Op) covered() bool {
 	case e.off.foreign == 0:
 		return true
 	case op.peer < AnySource:
-		return !e.groupLocked(op.peer).foreign
+		return !e.sources.group(op.peer).foreign
 	}
 	return op.peer >= 0 && !e.peers[op.peer].foreign
 }

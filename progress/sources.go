@@ -1,0 +1,149 @@
+package progress
+
+// Where a receive's message may come from: one rank, any rank, or any of a group. Matching goes by
+// tag and mask alone; the group says whose loss ends the receive, which peers that are held up hear
+// of it, and whether all of them send by the device with the tag list.
+
+// Members is a set of ranks that does not change. Contains is called under the engine's lock.
+type Members interface{ Contains(rank int) bool }
+
+// allRanks is the Members of AnySource.
+type allRanks struct{}
+
+func (allRanks) Contains(int) bool { return true }
+
+// sourceGroup is the ranks that a receive can come from.
+type sourceGroup struct {
+	members Members // nil: the place is free
+	context uint64  // of a Group: in which no others send
+	losses  losses  // of them
+	foreign bool    // of a Group: one of them sends by another device than that with the tag list
+	reached bool    // see reachLocked
+}
+
+// losses is what receives from any of some ranks know of those that are lost.
+type losses struct {
+	unacked int              // how many AckFailures has not been told of: they end such receives
+	acked   map[int]struct{} // the others; nil while there are none
+}
+
+// ack has receives go on without a rank that is lost.
+func (l *losses) ack(rank int) {
+	if _, ok := l.acked[rank]; ok {
+		return
+	}
+	if l.acked == nil {
+		l.acked = map[int]struct{}{}
+	}
+	l.acked[rank] = struct{}{}
+	l.unacked--
+}
+
+// sources is the groups. A source from AnySource downwards stands for one of them, that of all
+// ranks first.
+type sources struct {
+	groups []sourceGroup
+	lowest int // the source of the last group
+}
+
+func (s *sources) init() { s.add(sourceGroup{members: allRanks{}}) }
+
+// add gives a group the first place that is free, and returns its source.
+func (s *sources) add(g sourceGroup) (src int) {
+	for i := range s.groups {
+		if s.groups[i].members == nil {
+			s.groups[i] = g
+			return AnySource - i
+		}
+	}
+	s.groups = append(s.groups, g)
+	s.lowest = AnySource - (len(s.groups) - 1)
+	return s.lowest
+}
+
+// group is what a source stands for; nil where that is one rank, or nothing.
+func (s *sources) group(src int) *sourceGroup {
+	if i := AnySource - src; i >= 0 && i < len(s.groups) && s.groups[i].members != nil {
+		return &s.groups[i]
+	}
+	return nil
+}
+
+// accepts reports whether a message of rank may be for a receive, or a probe, from src.
+func (s *sources) accepts(src, rank int) bool {
+	if src >= AnySource {
+		return src == rank || src == AnySource
+	}
+	g := s.group(src)
+	return g != nil && g.members.Contains(rank)
+}
+
+// lose counts a rank that is lost.
+func (s *sources) lose(rank int) {
+	for i := range s.groups {
+		if g := &s.groups[i]; g.members != nil && g.members.Contains(rank) {
+			g.losses.unacked++
+		}
+	}
+}
+
+// Group returns the source of receives from any of these ranks, for Recv and Irecv. Tag and mask of
+// such a receive must match messages of this context only, in which other ranks send nothing: a
+// message of another one, also of one that is here already, is a violation. The engine must be
+// connected to all ranks. The group is valid until Callback.Forget.
+func (e *Engine) Group(context uint64, m Members) (src int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g, size := sourceGroup{members: m, context: context}, 0
+	for i := range e.peers {
+		if p := &e.peers[i]; m.Contains(i) {
+			size++
+			g.foreign = g.foreign || p.foreign
+			if p.lost != nil {
+				g.losses.unacked++
+			}
+		}
+	}
+	if size != len(e.peers) {
+		e.confineLocked(context, m)
+	}
+	return e.sources.add(g)
+}
+
+// accepts reports whether a message of rank may be for this receive.
+func (op *Op) accepts(rank int) bool { return op.e.sources.accepts(op.peer, rank) }
+
+// fromIndex is where Engine.from counts a receive: those from any source at 0.
+func (op *Op) fromIndex() int { return max(1+op.peer, 0) }
+
+// AckFailures lets receives from any rank of src, AnySource or a Group, go on without these ranks.
+// Those that are not lost, or not of src, are ignored.
+func (e *Engine) AckFailures(src int, ranks ...int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g := e.sources.group(src)
+	if g == nil {
+		return
+	}
+	for _, r := range ranks {
+		if r >= 0 && r < len(e.peers) && e.peers[r].lost != nil && g.members.Contains(r) {
+			g.losses.ack(r)
+		}
+	}
+}
+
+// checkLossesLocked is the error of a receive from any of several ranks that cannot be posted. It
+// names the lost ranks that were not passed to AckFailures.
+func (e *Engine) checkLossesLocked(src int) error {
+	g := e.sources.group(src)
+	switch {
+	case g == nil:
+		return unknownSource(src, len(e.peers))
+	case g.losses.unacked == 0:
+		return nil
+	}
+	return e.lossOfLocked(func(rank int) bool {
+		_, acked := g.losses.acked[rank]
+		return !acked && g.members.Contains(rank)
+	})
+}
