@@ -50,19 +50,19 @@ func (c *call) Over() {
 	}
 }
 
-func (e *Engine) newCallLocked() *call {
-	e.mu.AssertHeld("the calls that wait")
-	c := e.calls
+// call gives a call out of the pool, or a new one.
+func (s *queues) call() *call {
+	s.e.mu.AssertHeld("the calls that wait")
+	c := s.calls
 	if c == nil {
-		return &call{e: e}
+		return &call{e: s.e}
 	}
-	e.calls, c.next = c.next, nil
+	s.calls, c.next = c.next, nil
 	return c
 }
 
-func (e *Engine) freeCallLocked(c *call) {
-	c.next, e.calls = e.calls, c
-}
+// dropCall gives a call back.
+func (s *queues) dropCall(c *call) { c.next, s.calls = s.calls, c }
 
 // OneEngine returns the engine of n requests, or nil where all are inactive or were born failed.
 // Requests of two engines are ErrInvalid.
@@ -88,7 +88,7 @@ func (e *Engine) AwaitAny(ctx context.Context, n int, at func(int) Request) erro
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := e.newCallLocked()
+	c := e.queues.call()
 	c.link(n, at)
 	err := e.wait.Await(ctx, &c.Event, c, c.Gen())
 	for i := range c.watches {
@@ -100,7 +100,7 @@ func (e *Engine) AwaitAny(ctx context.Context, n int, at func(int) Request) erro
 	if c.Ended() {
 		c.Retire()
 	}
-	e.freeCallLocked(c)
+	e.queues.dropCall(c)
 	return err
 }
 

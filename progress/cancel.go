@@ -25,7 +25,7 @@ func (op *Op) cancel() {
 		op.withdraw()
 	case opFlushing, opRoom:
 		is := func(o *Op) bool { return o == op }
-		e.flushers, e.rooms = slices.DeleteFunc(e.flushers, is), slices.DeleteFunc(e.rooms, is)
+		e.flushers, e.backlog.rooms = slices.DeleteFunc(e.flushers, is), slices.DeleteFunc(e.backlog.rooms, is)
 		op.complete(Status{}, ErrCanceled)
 	}
 }

@@ -80,8 +80,8 @@ func TestQueuesAreChecked(t *testing.T) {
 		"without a waiter":            func(e *Engine, q *Queue, _ *entry) { q.calls = callList{} },
 		"that was woken":              func(e *Engine, q *Queue, _ *entry) { q.calls.head.SetEnded() },
 		"or is closed":                func(_ *Engine, q *Queue, _ *entry) { q.closed = true },
-		"sleep at a queue":            func(e *Engine, q *Queue, _ *entry) { q.ready.push(e.newEntryLocked(q, data(1))) },
-		"1 outcomes, 0 are counted":   func(e *Engine, q *Queue, _ *entry) { q.woken = true; q.ready.push(e.newEntryLocked(q, data(1))) },
+		"sleep at a queue":            func(e *Engine, q *Queue, _ *entry) { q.ready.push(e.queues.entry(q, data(1))) },
+		"1 outcomes, 0 are counted":   func(e *Engine, q *Queue, _ *entry) { q.woken = true; q.ready.push(e.queues.entry(q, data(1))) },
 		"will not be told the end of": func(_ *Engine, _ *Queue, pending *entry) { pending.watch.Unlink() },
 	} {
 		t.Run(text, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestQueuesAreChecked(t *testing.T) {
 			q := e.NewQueue(0)
 			e.Irecv(0, 1, exact, nil).Notify(q, data(1))
 			e.mu.Lock()
-			q.enter(e.newCallLocked())
+			q.enter(e.queues.call())
 			listCheck{e}.queues()
 			spoil(e, q, q.pending.head)
 			e.mu.Unlock()

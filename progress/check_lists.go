@@ -227,11 +227,11 @@ func (c listCheck) peers() {
 		invariant.Check(p.dirty == slices.Contains(e.dirty, i), "V18", "rank %d: dirty is %v", i, p.dirty)
 		invariant.Check(p.lost == nil || p.out.Empty(), "list", "a send waits for room at rank %d, which is lost", i)
 	}
-	invariant.Check(queued == e.queued, "list", "%d bytes of queued sends are counted, there are %d", e.queued, queued)
+	invariant.Check(queued == e.backlog.bytes, "list", "%d bytes of queued sends are counted, there are %d", e.backlog.bytes, queued)
 	for _, op := range e.flushers {
 		checkEntry(op, "list", "the list of flushes", opFlushing)
 	}
-	for _, op := range e.rooms {
+	for _, op := range e.backlog.rooms {
 		checkEntry(op, "list", "the list of calls of Room", opRoom)
 	}
 }
@@ -239,7 +239,7 @@ func (c listCheck) peers() {
 // queues checks the queues where goroutines wait: none sleeps beside an outcome.
 func (c listCheck) queues() {
 	e := c.e
-	for q := e.queues.head; q != nil; q = q.next {
+	for q := e.queues.waiting.head; q != nil; q = q.next {
 		invariant.Check(q.calls.head != nil, "queue", "a queue without a waiter is listed as one where some wait")
 		for c := q.calls.head; c != nil; c = c.next {
 			invariant.Check(c.q == q && !c.Ended(), "queue", "a goroutine that was woken is listed as one that waits at a queue")

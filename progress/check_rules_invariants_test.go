@@ -160,7 +160,7 @@ func TestRulesAreChecked(t *testing.T) {
 		"queued send of another":          {"list", func(e *Engine) { queuedTo(e, 0).peer = 1 }},
 		"queued read of another":          {"list", func(e *Engine) { op := e.reads.entries[0].op; op.read.src = 1; e.peers[0].readq.push(op) }},
 		"nothing was taken back":          {"list", func(e *Engine) { op := e.reads.entries[0].op; e.peers[op.read.src].revoked.push(op) }},
-		"queued bytes miscounted":         {"list", func(e *Engine) { e.queued++ }},
+		"queued bytes miscounted":         {"list", func(e *Engine) { e.backlog.bytes++ }},
 		"queued send with another number": {"list", func(e *Engine) { queuedTo(e, 0).handle++ }},
 		"queued send has ended":           {"list", func(e *Engine) { queuedTo(e, 0).state = opEnded }},
 		"lost peer has a queue": {"list", func(e *Engine) {
@@ -189,7 +189,7 @@ func TestRulesAreChecked(t *testing.T) {
 		"read without its name":      {"list", func(e *Engine) { e.readers = map[request]*Op{} }},
 		"Message under another name": {"list", func(e *Engine) { e.held = map[request]*Message{{src: 1, appCtx: 5}: {}} }},
 		"messages not looked at":     {"V18", func(e *Engine) { e.peers[0].foreign = true }},
-		"call of Room that is none":  {"list", func(e *Engine) { e.rooms = []*Op{opOf(e, 20)} }},
+		"call of Room that is none":  {"list", func(e *Engine) { e.backlog.rooms = []*Op{opOf(e, 20)} }},
 	}, func(e *Engine) { listCheck{e}.all() })
 }
 

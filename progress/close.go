@@ -53,7 +53,7 @@ func (e *Engine) flushedLocked() {
 
 // busyLocked reports whether some peer is still to get something.
 func (e *Engine) busyLocked() bool {
-	if e.queued != 0 {
+	if e.backlog.bytes != 0 {
 		return true
 	}
 	for _, rank := range e.dirty {

@@ -47,7 +47,7 @@ func (d *dumper) all() {
 	for i := range e.peers {
 		d.peer(&e.peers[i])
 	}
-	for q := e.queues.head; q != nil; q = q.next {
+	for q := e.queues.waiting.head; q != nil; q = q.next {
 		d.queue(q)
 	}
 	e.inv.dump(d.out)

@@ -86,11 +86,9 @@ type Engine struct {
 
 	held map[request]*Message // those that have a rendezvous request, by it; nil until there is one
 
-	ops     opPool
-	sent    opPool              // of calls that end at once
-	entries *entry              // the pool of those of queues, linked by next
-	calls   *call               // the pool of calls that wait for the first of many, likewise
-	queues  list[Queue, *Queue] // where calls wait
+	ops    opPool
+	sent   opPool // of calls that end at once
+	queues queues
 
 	chain    chain
 	stages   pool[stage] // of receives into several buffers that read
@@ -101,8 +99,7 @@ type Engine struct {
 
 	memory *flow.Memory // of Config.UnexpectedLimit; divided among in of the peers
 
-	queued    int64 // bytes that queued sends take, against SendLimit
-	rooms     []*Op // calls that wait for less
+	backlog   backlog
 	flushers  []*Op
 	lost      []int // in order of loss
 	unusual   bool  // it is broken, reaches, or has retired contexts or lost ranks: see checkRecvLocked
@@ -160,7 +157,7 @@ func New(cfg Config, newTransport func(sink transport.Sink) (transport.Transport
 		return nil, fmt.Errorf("progress: transport: %w", err)
 	}
 	e.tr, e.caps = tr, tr.Caps()
-	e.ops.e, e.sent.e, e.sent.born = e, e, true
+	e.ops.e, e.sent.e, e.sent.born, e.queues.e = e, e, true, e
 	e.stages.most, e.vectors.most = keptStages, keptVectors
 	if err := e.configure(); err != nil {
 		_ = tr.Close()
@@ -204,6 +201,7 @@ func (e *Engine) configure() error {
 	e.off.init(e.tr.TagList(), c, &e.wait.Large)
 	e.sends.init(sendSlots, &e.wait.Large)
 	e.reads.init(readSlots, &e.wait.Large)
+	e.backlog.limit = c.SendLimit
 	e.sources.init()
 	e.contexts.owner, e.contexts.mask = c.Contexts, c.ContextMask
 	e.peers = make([]peer, c.Size)

@@ -176,16 +176,16 @@ func (e *Engine) failAllLocked(err error) {
 	}
 	e.failRequestsLocked(func(*Op) bool { return true }, err)
 	e.failReceivesLocked(func(*Op) bool { return true }, err)
-	for _, op := range slices.Concat(e.flushers, e.rooms) {
+	for _, op := range slices.Concat(e.flushers, e.backlog.rooms) {
 		op.complete(Status{}, err)
 	}
-	e.flushers, e.rooms = nil, nil
+	e.flushers, e.backlog.rooms = nil, nil
 	e.held = nil // nobody can read them any more
 	if e.closed {
 		e.dropReadsLocked(err)
 		e.dropTaggedLocked(err)
 	}
-	e.wakeQueuesLocked()
+	e.queues.wake()
 }
 
 // dropReadsLocked ends the receives that were reading. The transport is closed, and writes to their

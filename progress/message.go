@@ -96,7 +96,7 @@ func (m *Message) recv(ctx context.Context, mask uint64, buf []byte) (Status, er
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := m.use(); err != nil {
-		e.countFailedLocked(err)
+		e.m.failed(err)
 		return Status{}, err
 	}
 	if m.eager != nil {

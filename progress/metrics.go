@@ -74,16 +74,16 @@ func sizeClass(n uint64) int {
 	return c
 }
 
-// countFailedLocked counts an operation that ends with an error.
-func (e *Engine) countFailedLocked(err error) {
+// failed counts an operation that ends with an error.
+func (m *Metrics) failed(err error) {
 	switch err {
 	case ErrCanceled:
-		e.m.Canceled++
+		m.Canceled++
 	case errRevoked:
-		e.m.Canceled++
-		e.m.Revoked++
+		m.Canceled++
+		m.Revoked++
 	case ErrWithdrawn:
-		e.m.Withdrawn++
+		m.Withdrawn++
 	}
 }
 
@@ -98,7 +98,7 @@ func (e *Engine) Metrics() Metrics {
 	m.Offload.Matched, m.Offload.Dels = e.entered[opMatched], e.entered[opCancelling]
 	m.PostedNow, m.UnexpectedNow = e.posted.Len(), e.unexp.Len()
 	m.UnexpectedBytes, m.UnexpectedPeak = e.unexp.Memory()
-	m.QueuedBytes = e.queued
+	m.QueuedBytes = e.backlog.bytes
 	m.RequestsNow, m.ReadsNow = e.sends.used, e.reads.used
 	return m
 }

@@ -76,7 +76,7 @@ func (op *Op) complete(st Status, err error) {
 		return
 	}
 	if err != nil {
-		e.countFailedLocked(err)
+		e.m.failed(err)
 	}
 	op.note.ended(st)
 	op.status = st

@@ -18,6 +18,29 @@ import (
 // and its part of an index. The user's buffer stays where it is.
 const sendCost = 448
 
+// backlog is the sends that wait, to all peers together, and the calls that wait for less of them.
+type backlog struct {
+	limit int64 // constant, Config.SendLimit
+	bytes int64 // that they take
+	rooms []*Op
+}
+
+// full reports whether there is no room for one more.
+func (b *backlog) full() bool { return b.bytes+sendCost > b.limit && b.bytes > 0 }
+
+// leave follows a send that waits no more. Those who wait for room are woken if there is some; err
+// says why there never will be.
+func (b *backlog) leave(op *Op, err error) {
+	b.bytes -= op.weight()
+	if len(b.rooms) == 0 || b.full() {
+		return
+	}
+	for _, op := range b.rooms {
+		op.complete(Status{}, err)
+	}
+	b.rooms = b.rooms[:0]
+}
+
 // weight is what a send that waits counts against SendLimit.
 func (op *Op) weight() int64 {
 	if op.vec == nil {
@@ -47,7 +70,7 @@ func (op *Op) cost() uint64 {
 // enqueue appends a send to the queue, and sends what may be sent.
 func (p *peer) enqueue(op *Op) {
 	op.move(opQueued)
-	p.e.queued += op.weight()
+	p.e.backlog.bytes += op.weight()
 	number, next := p.out.Push(op.tag, op)
 	if op.handle = matching.Handle(number); next {
 		p.pump()
@@ -57,8 +80,7 @@ func (p *peer) enqueue(op *Op) {
 // unqueue removes a send from the queue.
 func (p *peer) unqueue(op *Op) {
 	p.out.Remove(uint64(op.handle))
-	p.e.queued -= op.weight()
-	p.e.roomLocked()
+	p.e.backlog.leave(op, p.e.broken)
 }
 
 // pump sends what waits in the queue, in order, as far as room, credit and WANTs allow, and returns
@@ -131,24 +153,10 @@ func (p *peer) failQueue(err error) {
 	p.drained()
 }
 
-// fullLocked reports whether SendLimit leaves no room for one more send that waits.
-func (e *Engine) fullLocked() bool { return e.queued+sendCost > e.cfg.SendLimit && e.queued > 0 }
-
 // Room returns when Isend would not fail with ErrFull, at once where it would not now. Other
 // goroutines may be faster.
 func (e *Engine) Room(ctx context.Context) error {
-	return e.waitIn(ctx, opRoom, &e.rooms, func() bool { return !e.fullLocked() })
-}
-
-// roomLocked wakes those who wait for room, if there is some, or never will be.
-func (e *Engine) roomLocked() {
-	if len(e.rooms) == 0 || e.fullLocked() {
-		return
-	}
-	for _, op := range e.rooms {
-		op.complete(Status{}, e.broken)
-	}
-	e.rooms = e.rooms[:0]
+	return e.waitIn(ctx, opRoom, &e.backlog.rooms, func() bool { return !e.backlog.full() })
 }
 
 // slotsLeft reports whether p may have one more rendezvous send under way: each peer may always

@@ -36,7 +36,7 @@ type Queue struct {
 	woken   bool      // a call was woken and has not looked yet; it wakes the next if there is more
 	closed  bool
 
-	links[Queue] // in Engine.queues, while calls wait
+	links[Queue] // in queues.waiting, while calls wait
 }
 
 // entry is an operation whose outcome was given to a Queue, or to nobody.
@@ -52,6 +52,14 @@ type entry struct {
 
 type entryList = list[entry, *entry]
 
+// queues is what the Queues of an engine share. All fields are guarded by the engine's lock.
+type queues struct {
+	e       *Engine             // constant
+	waiting list[Queue, *Queue] // where calls wait
+	entries *entry              // the pool of entries, linked by next
+	calls   *call               // the pool of calls, likewise
+}
+
 // maxDepth bounds what NewQueue allocates at once.
 const maxDepth = 1 << 16
 
@@ -62,26 +70,37 @@ func (e *Engine) NewQueue(depth int) *Queue {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range entries {
-		entries[i].next, e.entries = e.entries, &entries[i]
+		e.queues.drop(&entries[i])
 	}
 	return &Queue{e: e}
 }
 
-func (e *Engine) newEntryLocked(q *Queue, label Label) *entry {
-	e.mu.AssertHeld("the entries of queues")
-	en := e.entries
+// entry gives an entry out of the pool, or a new one.
+func (s *queues) entry(q *Queue, label Label) *entry {
+	s.e.mu.AssertHeld("the entries of queues")
+	en := s.entries
 	if en == nil {
 		en = &entry{}
 	} else {
-		e.entries, en.next = en.next, nil
+		s.entries, en.next = en.next, nil
 	}
 	en.q, en.label = q, label
 	return en
 }
 
-func (e *Engine) freeEntryLocked(en *entry) {
+// drop gives an entry back.
+func (s *queues) drop(en *entry) {
 	*en = entry{}
-	en.next, e.entries = e.entries, en
+	en.next, s.entries = s.entries, en
+}
+
+// wake has calls at all queues see that the engine has ended.
+func (s *queues) wake() {
+	for q := s.waiting.head; q != nil; {
+		next := q.next
+		q.wakeLocked()
+		q = next
+	}
 }
 
 // Notify hands the request to q, which reports its outcome with label, also where that is an error,
@@ -107,7 +126,7 @@ func (r Request) Notify(q *Queue, label Label) {
 		}
 		return
 	}
-	en := e.newEntryLocked(q, label)
+	en := e.queues.entry(q, label)
 	switch {
 	case r.op == nil:
 		en.status.Source = nullSource
@@ -149,7 +168,7 @@ func (r Request) freeLocked() {
 		_, _ = r.op.consumeLocked()
 	default:
 		r.note.given(nil)
-		en := r.op.e.newEntryLocked(nil, Label{})
+		en := r.op.e.queues.entry(nil, Label{})
 		en.op = r.op
 		en.watch.Link(&en.op.Event, en)
 	}
@@ -164,7 +183,7 @@ func (en *entry) Over() {
 	}
 	e := en.op.e
 	_, _ = en.op.consumeLocked()
-	e.freeEntryLocked(en)
+	e.queues.drop(en)
 }
 
 // pushLocked adds an outcome to those that are reported.
@@ -185,7 +204,7 @@ func (q *Queue) takeLocked(dst []Completion) (n int) {
 			c.note = en.op.note
 			c.Status, c.Err = en.op.consumeLocked()
 		}
-		q.e.freeEntryLocked(en)
+		q.e.queues.drop(en)
 	}
 	q.count.Add(int64(-n))
 	return n
@@ -273,7 +292,7 @@ func (q *Queue) awaitLocked(ctx context.Context) error {
 		return err
 	}
 	e := q.e
-	c := e.newCallLocked()
+	c := e.queues.call()
 	q.enter(c)
 	err := e.wait.Await(ctx, &c.Event, c, c.Gen())
 	if err != nil {
@@ -282,14 +301,14 @@ func (q *Queue) awaitLocked(ctx context.Context) error {
 		q.woken = false
 		c.Retire()
 	}
-	e.freeCallLocked(c)
+	e.queues.dropCall(c)
 	return err
 }
 
 // enter adds a call to those that wait.
 func (q *Queue) enter(c *call) {
 	if q.calls.head == nil {
-		q.e.queues.push(q)
+		q.e.queues.waiting.push(q)
 	}
 	c.q = q
 	q.calls.push(c)
@@ -300,7 +319,7 @@ func (q *Queue) leave(c *call) {
 	c.q = nil
 	q.calls.remove(c)
 	if q.calls.head == nil {
-		q.e.queues.remove(q)
+		q.e.queues.waiting.remove(q)
 	}
 }
 
@@ -310,15 +329,6 @@ func (q *Queue) wakeLocked() {
 		q.woken = true
 		q.leave(c)
 		q.e.wait.End(&c.Event)
-	}
-}
-
-// wakeQueuesLocked has calls at all queues see that the engine has ended.
-func (e *Engine) wakeQueuesLocked() {
-	for q := e.queues.head; q != nil; {
-		next := q.next
-		q.wakeLocked()
-		q = next
 	}
 }
 
@@ -356,7 +366,7 @@ func (q *Queue) Close() error {
 			en.op.note.given(nil)
 			_, _ = en.op.consumeLocked()
 		}
-		e.freeEntryLocked(en)
+		e.queues.drop(en)
 	}
 	q.count.Store(0)
 	q.wakeLocked()

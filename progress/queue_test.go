@@ -398,7 +398,7 @@ func TestQueueWakesAll(t *testing.T) {
 		require.Eventually(t, func() bool { return waiting() == 3 }, 10*time.Second, 10*time.Microsecond)
 		e.mu.Lock()
 		for i := range 3 {
-			q.pushLocked(e.newEntryLocked(q, data(i)))
+			q.pushLocked(e.queues.entry(q, data(i)))
 		}
 		e.mu.Unlock()
 		wg.Wait()
@@ -415,7 +415,7 @@ func TestInFlightOfMany(t *testing.T) {
 	e.Isend(1, 3, fill(500, 1)).Notify(q, data(2))
 	reqs := []Request{e.Irecv(1, 4, exact, nil), e.Isend(1, 5, fill(2000, 1)), {}}
 	e.mu.Lock()
-	some := e.newCallLocked()
+	some := e.queues.call()
 	require.Zero(t, some.InFlight())
 	some.q = q
 	require.EqualValues(t, 1000, some.InFlight())

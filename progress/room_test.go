@@ -88,7 +88,7 @@ func TestRefusalsEnd(t *testing.T) {
 func (c *cluster) rooms() int {
 	c.e[0].mu.Lock()
 	defer c.e[0].mu.Unlock()
-	return len(c.e[0].rooms)
+	return len(c.e[0].backlog.rooms)
 }
 
 // Room returns as soon as a send that waits has gone, however, and not before.
@@ -116,13 +116,13 @@ func TestRoomWaits(t *testing.T) {
 			require.Equal(t, context.DeadlineExceeded, c.e[0].Room(ctx))
 			require.Zero(t, c.rooms(), "a call that has given up is forgotten")
 			ctx = &patience{Context: bg, second: func() {
-				require.Len(t, c.e[0].rooms, 1)
+				require.Len(t, c.e[0].backlog.rooms, 1)
 				end(c)
 			}}
 			require.NoError(t, c.e[0].Room(ctx))
 			require.Greater(t, ctx.looks, 1, "it has not waited")
-			require.Empty(t, c.e[0].rooms)
-			require.False(t, c.e[0].fullLocked())
+			require.Empty(t, c.e[0].backlog.rooms)
+			require.False(t, c.e[0].backlog.full())
 			_, _, err := c.e[0].Isend(1, 1, nil).Test()
 			require.NotErrorIs(t, err, ErrFull)
 		})

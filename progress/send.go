@@ -109,10 +109,10 @@ func (op *Op) isend() {
 	if op.start() { // only sends that wait count against SendLimit
 		return
 	}
-	if e.fullLocked() {
+	if e.backlog.full() {
 		refusals.Add(1)
 		op.endSend(Status{}, refusal{fmt.Errorf("%w: the sends that wait take %d bytes of the SendLimit of %d: "+
-			"wait for some of them, or with Room", ErrFull, e.queued, e.cfg.SendLimit)})
+			"wait for some of them, or with Room", ErrFull, e.backlog.bytes, e.backlog.limit)})
 		return
 	}
 	e.peers[op.peer].enqueue(op)

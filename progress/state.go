@@ -43,7 +43,7 @@ import "github.com/tagmatch/tagmatch/internal/invariant"
 //	flushing     Flush          ended
 //	             in Engine.flushers
 //	room         Room           ended
-//	             in Engine.rooms
+//	             in backlog.rooms
 //
 //	ended        complete, vanish new
 //	             the consumer has it, and then the pool

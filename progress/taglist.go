@@ -194,11 +194,9 @@ func (op *Op) del(cause error) {
 // failed, as the next Poll says, and may write to the buffer until it is closed.
 func (e *Engine) keptInDevice(err error) {
 	if err != nil {
-		e.warn("receive stays in the device", err)
+		e.log.Warn("receive stays in the device", "rank", e.cfg.Rank, "err", err)
 	}
 }
-
-func (e *Engine) warn(what string, err error) { e.log.Warn(what, "rank", e.cfg.Rank, "err", err) }
 
 // pollingEndedLocked is called when nobody polls any more and a device that works by itself could
 // move something large: for a receive in its list, or a rendezvous at either end. It tells it so.
