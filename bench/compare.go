@@ -53,8 +53,9 @@ next and answers at the end, and UCX does tag_bw -O 64, which does the like. Buf
 the rows "cold". cpu s/GB is the processor time of both processes for 10^9 bytes; UCX's includes the start of its
 processes.
 
-Settings of ours are "tuned", built with the profile beside bench, GOMAXPROCS 1. With -twice they are also "default":
-built without it, GOMAXPROCS the number of processors, and there are no marks. Some rows set GOMAXPROCS themselves.
+Ours is tuned: built with the profile beside bench, GOMAXPROCS 1. With -twice it takes part once more, by turns with the
+others, with default settings: built without the profile, GOMAXPROCS the number of processors. Marks are for what is
+tuned. Some rows set GOMAXPROCS themselves.
 
 Threads of peers make rounds for 0.3 s, of which the average is taken. Where the reference of a row is bench itself or
 a limit of bench limits, its command is in the JSON; peers are then measured for the record. Rows that have no
@@ -74,11 +75,14 @@ func compare(args []string, stdout, stderr io.Writer) int {
 	fs.Usage = func() {
 		fmt.Fprint(stderr, compareAbout)
 		fs.PrintDefaults()
-		fmt.Fprintf(stderr, "\nRows: %s\n", rowNames())
+		fmt.Fprintf(stderr, "\nRows, with what the ratio must reach and the aim, and whom the peers are:\n")
+		for _, r := range judge.Table() {
+			fmt.Fprintf(stderr, "  %s\n", r.String())
+		}
 	}
 	fs.Var(&c.rows, "rows", "`names` or patterns of rows (shm-*), separated by commas; default all that have a mark")
 	fs.Var(&c.peers, "peers", "`names` of peers to compare with, separated by commas")
-	fs.BoolVar(&c.twice, "twice", false, "measure each row also with default settings")
+	fs.BoolVar(&c.twice, "twice", false, "measure ours also with default settings")
 	fs.IntVar(&c.rounds, "rounds", 7, "samples of each that are compared")
 	fs.DurationVar(&c.sample, "sample", 200*time.Millisecond, "`time` that a sample takes, where the row leaves it open")
 	fs.BoolVar(&c.json, "json", false, "print one JSON object a line instead of text, with all samples")
@@ -103,14 +107,6 @@ func compare(args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
-}
-
-func rowNames() string {
-	var names []string
-	for _, r := range judge.Table() {
-		names = append(names, r.Name)
-	}
-	return strings.Join(names, ", ")
 }
 
 // validate returns the rows that were chosen.
@@ -168,10 +164,6 @@ func (c *comparison) run(rows []judge.Row, stdout, stderr io.Writer) (reached bo
 	if err != nil {
 		return false, err
 	}
-	programs, err := c.programs(ctx, dir)
-	if err != nil {
-		return false, err
-	}
 	out := judge.Report{Out: stdout, JSON: c.json}
 	if err := out.Host(j.Host()); err != nil {
 		return false, err
@@ -179,16 +171,14 @@ func (c *comparison) run(rows []judge.Row, stdout, stderr io.Writer) (reached bo
 	reached = true
 	for i, r := range rows {
 		fmt.Fprintf(stderr, "compare: row %d of %d, %s\n", i+1, len(rows), r.Name)
-		for _, j.Self = range programs {
-			res := j.Measure(ctx, r)
-			if err := ctx.Err(); err != nil {
-				return false, err
-			}
-			if err := out.Row(res); err != nil {
-				return false, err
-			}
-			reached = reached && (res.Verdict == judge.Pass || res.Verdict == judge.None)
+		res := j.Measure(ctx, r)
+		if err := ctx.Err(); err != nil {
+			return false, err
 		}
+		if err := out.Row(res); err != nil {
+			return false, err
+		}
+		reached = reached && (res.Verdict == judge.Pass || res.Verdict == judge.None)
 	}
 	return reached, nil
 }
@@ -204,22 +194,23 @@ func (c *comparison) judge(ctx context.Context, dir string) (*judge.Judge, error
 		return nil, fmt.Errorf("this process may use %d processor: comparing takes two", len(cpus))
 	}
 	j.CPUs = [2]int(cpus[:2])
-	j.Peers, err = peers.Find(ctx, c.peers, dir)
-	return j, err
+	if j.Peers, err = peers.Find(ctx, c.peers, dir); err != nil {
+		return nil, err
+	}
+	return j, c.programs(ctx, j, dir)
 }
 
-// programs are ours with the settings that are measured. GOMAXPROCS is given to default ones too:
-// ranks that bench pins would have 1, those of a user the number of processors.
-func (c *comparison) programs(ctx context.Context, dir string) ([]judge.Program, error) {
-	self, err := os.Executable()
-	list := []judge.Program{{Settings: judge.Tuned, Path: self, Env: "GOMAXPROCS=1"}}
-	if err != nil || !c.twice {
-		return list, err
+// programs gives the judge ours. GOMAXPROCS is given to the plain one too: ranks that bench pins
+// would have 1, those of a user the number of processors.
+func (c *comparison) programs(ctx context.Context, j *judge.Judge, dir string) (err error) {
+	j.Self.Env = "GOMAXPROCS=1"
+	if j.Self.Path, err = os.Executable(); err != nil || !c.twice {
+		return err
 	}
-	p := judge.Program{Settings: judge.Default, Path: filepath.Join(dir, "bench"), Env: fmt.Sprintf("GOMAXPROCS=%d", runtime.NumCPU())}
-	out, err := exec.CommandContext(ctx, "go", "build", "-pgo=off", "-o", p.Path, "github.com/tagmatch/tagmatch/bench").CombinedOutput()
+	j.Plain = &judge.Program{Path: filepath.Join(dir, "bench"), Env: fmt.Sprintf("GOMAXPROCS=%d", runtime.NumCPU())}
+	out, err := exec.CommandContext(ctx, "go", "build", "-pgo=off", "-o", j.Plain.Path, "github.com/tagmatch/tagmatch/bench").CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("-twice builds bench without its profile, and so works in tagmatch's directory: %w\n%s", err, out)
 	}
-	return append(list, p), err
+	return err
 }

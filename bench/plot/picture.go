@@ -32,7 +32,7 @@ var colors = map[string]color.RGBA{
 var gray = color.RGBA{R: 0x70, G: 0x70, B: 0x70, A: 0xff}
 
 // labels are the names of series for readers.
-var labels = map[string]string{"ucx": "UCX", "openmpi": "Open MPI", "mpich": "MPICH"}
+var labels = map[string]string{"ucx": "UCX", "openmpi": "Open MPI", "mpich": "MPICH", "default": "tagmatch, default settings"}
 
 // save draws the chart into a file, whose name says in which format.
 func (c *chart) save(name string) error {

@@ -22,7 +22,7 @@ func TestRead(t *testing.T) {
 	require.Equal(t, map[string]points{"tagmatch": {8: 0.2, 64: 0.25, 1024: 0.4}, "ucx": {8: 0.1, 1024: 0.3}}, c["latency-shm"].series)
 	require.Equal(t, map[string]float64{"raw limit: a line of shared memory, 8 B": 0.08}, c["latency-shm"].limits)
 	require.Equal(t, map[string]points{"tagmatch": {8: 5.5}}, c["latency-tcp"].series, "0 bytes are not on a logarithmic axis")
-	require.Equal(t, map[string]points{"tagmatch": {65536: 9}, "mpich": {65536: 8}, "raw limit: both sides copy": {65536: 17.8},
+	require.Equal(t, map[string]points{"tagmatch": {65536: 9}, "default": {65536: 4}, "mpich": {65536: 8}, "raw limit: both sides copy": {65536: 17.8},
 		"raw limit: one side copies": {65536: 11.3}}, c["bandwidth-shm"].series)
 	require.Equal(t, map[string]points{"tagmatch": {65536: 5}}, c["bandwidth-shm-cold"].series)
 	require.Equal(t, map[string]points{"tagmatch": {65536: 9.5}}, c["bandwidth-shm-sliding"].series)
@@ -31,7 +31,7 @@ func TestRead(t *testing.T) {
 	for _, one := range c.sorted() {
 		names = append(names, one.name)
 	}
-	require.Equal(t, []string{"tagmatch", "mpich", "raw limit: both sides copy", "raw limit: one side copies"}, c["bandwidth-shm"].names())
+	require.Equal(t, []string{"tagmatch", "default", "mpich", "raw limit: both sides copy", "raw limit: one side copies"}, c["bandwidth-shm"].names())
 	require.Equal(t, []string{"bandwidth-shm", "bandwidth-shm-cold", "bandwidth-shm-sliding", "bandwidth-tcp", "depth-posted", "latency-shm", "latency-tcp"}, names)
 }
 

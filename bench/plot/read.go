@@ -24,7 +24,6 @@ type line struct {
 	What       string   `json:"what"` // limits too
 	Cold       bool     `json:"cold"`
 	Sliding    bool     `json:"sliding"` // bw too
-	Settings   string   `json:"settings"`
 	Ours       figure   `json:"ours"`
 	References []figure `json:"references"`
 }
@@ -97,10 +96,9 @@ func (c charts) add(l *line) {
 	}
 }
 
-// compare adds the contestants of a row. Rows without a device compare ours with ours, and those
-// with default settings would hide the tuned ones.
+// compare adds the contestants of a row. Rows without a device compare ours with ours.
 func (c charts) compare(l *line) {
-	if l.Device == "" || l.Ours.Accepted == 0 || l.Settings == "default" {
+	if l.Device == "" || l.Ours.Accepted == 0 {
 		return
 	}
 	to, x, scale := (*chart)(nil), l.Size, 1.0

@@ -43,7 +43,7 @@ func script(t *testing.T, line string) Program {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "bench")
 	require.NoError(t, os.WriteFile(name, []byte("#!/bin/sh\necho '"+line+"'\n"), 0o700))
-	return Program{Settings: Tuned, Path: name, Env: "GOMAXPROCS=7"}
+	return Program{Path: name, Env: "GOMAXPROCS=7"}
 }
 
 // hops is a probe that tells these, the last for ever.
@@ -73,7 +73,7 @@ func TestMeasure(t *testing.T) {
 
 	var text, line bytes.Buffer
 	require.NoError(t, (&Report{Out: &text}).Row(res))
-	require.Regexp(t, `^shm-lat-8 +tuned +2\.400 us +ucx +1\.20 +1\.20 to 1\.20 +<= 1\.25 \(1\) pass +openmpi 3\.000 \(0\.80\) ucx 2\.000 \(1\.20\); samples 4\+4\+4, 0 dropped`, text.String())
+	require.Regexp(t, `^shm-lat-8 +2\.400 us +- +ucx +1\.20 +- +1\.20 to 1\.20 +<= 1\.25 \(1\) pass +openmpi 3\.000 \(0\.80\) ucx 2\.000 \(1\.20\); samples 4\+4\+4, 0 dropped`, text.String())
 	require.NoError(t, (&Report{Out: &line, JSON: true}).Row(res))
 	var back Result
 	require.NoError(t, json.Unmarshal(line.Bytes(), &back))
@@ -180,7 +180,7 @@ func TestWithoutReference(t *testing.T) {
 	require.Equal(t, Pass, j.Measure(t.Context(), named(t, "gc")).Verdict)
 	var text bytes.Buffer
 	require.NoError(t, (&Report{Out: &text}).Row(res))
-	require.Contains(t, text.String(), "0.300 %     -")
+	require.Contains(t, text.String(), "0.300 %               -  -")
 	require.NotContains(t, text.String(), "hop")
 }
 
@@ -190,24 +190,30 @@ func TestCollections(t *testing.T) {
 
 func TestCommands(t *testing.T) {
 	row := named(t, "bind-to-core")
-	line := strings.Join(row.ours.command("bench", 7), " ")
+	line := strings.Join(row.ours.words("bench", 7), " ")
 	require.Contains(t, line, "mpirun.openmpi --allow-run-as-root --bind-to core -np 2 sh -c RANK=$OMPI_COMM_WORLD_RANK ")
 	require.True(t, strings.HasSuffix(line, "sh bench lat -device shm -sizes 8 -iters 7 -json -nopin"), line)
-	require.Equal(t, "bench lat -device shm -sizes 8 -iters 7 -json", strings.Join(row.base.command("bench", 7), " "))
-	require.NotContains(t, named(t, "idle-cpu").ours.command("bench", 0)[3:], "-iters 0")
-	require.Contains(t, named(t, "shm-bw-4m-cold").ours.command("bench", 9), "-cold")
-	require.Contains(t, named(t, "shm-bw-4m-sliding").ours.command("bench", 9), "-sliding")
+	require.Equal(t, "bench lat -device shm -sizes 8 -iters 7 -json", strings.Join(row.base.words("bench", 7), " "))
+	require.NotContains(t, named(t, "idle-cpu").ours.words("bench", 0)[3:], "-iters 0")
+	require.Contains(t, named(t, "shm-bw-4m-cold").ours.words("bench", 9), "-cold")
+	require.Contains(t, named(t, "shm-bw-4m-sliding").ours.words("bench", 9), "-sliding")
 }
 
-// TestSettings: ours has the environment of its settings, and marks are for the tuned ones.
+// TestSettings: ours has the environment of its settings, and default ones are shown, not judged.
 func TestSettings(t *testing.T) {
-	j := &Judge{Rounds: 3, Sample: time.Millisecond, Self: script(t, `{"mid_us":'$GOMAXPROCS'}`), Peers: []peers.Peer{&fake{name: "ucx", us: 1}}, probe: hops(100)}
+	j := &Judge{Rounds: 3, Sample: time.Millisecond, Self: script(t, `{"mid_us":'$GOMAXPROCS'}`), Peers: []peers.Peer{&fake{name: "ucx", us: 10}}, probe: hops(100)}
+	j.Plain = &Program{Path: j.Self.Path, Env: "GOMAXPROCS=9"}
 	res := j.Measure(t.Context(), named(t, "shm-lat-8"))
-	require.Equal(t, [4]any{"tuned", 7.0, 1.25, Fail}, [4]any{res.Settings, res.Ratio, res.Must, res.Verdict})
+	require.Equal(t, [4]any{"ucx", 0.7, 1.25, Pass}, [4]any{res.Best, res.Ratio, res.Must, res.Verdict})
 	require.True(t, strings.HasPrefix(res.Ours.Command, "GOMAXPROCS=7 bench lat -device shm"), res.Ours.Command)
-	j.Self.Settings = Default
+	require.Equal(t, [3]any{Default, 9.0, true}, [3]any{res.References[0].Name, res.References[0].Median, res.References[0].Shown})
+	var text bytes.Buffer
+	require.NoError(t, (&Report{Out: &text}).Row(res))
+	require.Regexp(t, `^shm-lat-8 +7\.000 us +9\.000 us +ucx +0\.70 +0\.90 .* ucx 10\.000 \(0\.70\); samples 3\+3\+3,`, text.String())
+
+	j.Peers = nil // default settings are nobody to compare with
 	res = j.Measure(t.Context(), named(t, "shm-lat-8"))
-	require.Equal(t, [5]any{"default", 7.0, 0.0, 0.0, None}, [5]any{res.Settings, res.Ratio, res.Must, res.Aim, res.Verdict})
+	require.Equal(t, [4]any{"", 0.0, 0.0, None}, [4]any{res.Best, res.Ratio, res.Must, res.Verdict})
 }
 
 // TestNobodyToCompareWith: where no peer takes part in a row, its mark says nothing of the figure.
@@ -261,6 +267,7 @@ func TestTable(t *testing.T) {
 		require.NotEmpty(t, r.ours.args, r.Name)
 		require.NotEmpty(t, r.metric, r.Name)
 		require.True(t, r.job != nil || len(r.peers) == 0, r.Name)
+		require.Contains(t, r.String(), r.About)
 		if r.Must != 0 && r.Aim != 0 {
 			require.True(t, r.reached(r.Aim, r.Must), "%s: the aim is beyond the mark", r.Name)
 		}

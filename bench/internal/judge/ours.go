@@ -16,8 +16,8 @@ import (
 	"github.com/tagmatch/tagmatch/bench/internal/peers"
 )
 
-// command are the words that start bench, for iters messages.
-func (s start) command(self string, iters int) []string {
+// words are those that start bench, for iters messages.
+func (s command) words(self string, iters int) []string {
 	args := append([]string{self}, s.args...)
 	if !s.fixed {
 		args = append(args, "-iters", strconv.Itoa(iters))
@@ -34,8 +34,8 @@ const asRank = `RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE MAST
 
 // run measures once. The figures are those of one line that bench prints, and the number of cycles
 // of the garbage collector after the first second, in which programs start.
-func (s start) run(ctx context.Context, p Program, iters int) (peers.Sample, error) {
-	args := s.command(p.Path, iters)
+func (s command) run(ctx context.Context, p Program, iters int) (peers.Sample, error) {
+	args := s.words(p.Path, iters)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	// An interrupt lets the program end its ranks.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
@@ -61,7 +61,7 @@ func (s start) run(ctx context.Context, p Program, iters int) (peers.Sample, err
 }
 
 // pick returns the line that has the figure.
-func (s start) pick(out []byte) []byte {
+func (s command) pick(out []byte) []byte {
 	var picked []byte
 	for line := range bytes.Lines(out) {
 		if bytes.Contains(line, []byte(s.line)) {

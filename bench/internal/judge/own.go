@@ -15,7 +15,7 @@ func own() []Row {
 	return slices.Concat(depth(), goroutines(), places(), waiting(), crowds(), []Row{
 		overlap("shm", false, 85, 95), overlap("shm", true, 85, 95), overlap("tcp", false, 80, 90), overlap("tcp", true, 80, 90),
 		{Name: "gc", About: "cycles of the garbage collector in 10 s of messages; none, so below a half", Must: 0.5, metric: cycles, unprobed: true,
-			sample: 10 * time.Second, ours: start{args: []string{"rate", "-device", "shm", "-sizes", "8"}}},
+			sample: 10 * time.Second, ours: command{args: []string{"rate", "-device", "shm", "-sizes", "8"}}},
 	})
 }
 
@@ -30,18 +30,18 @@ func places() []Row {
 	two := lat("shm", "-gomaxprocs", "2")
 	two.name = "GOMAXPROCS=2"
 	return []Row{
-		over(lat("tcp"), start{name: "socket", args: []string{"limits", "-only", "socket"}},
+		over(lat("tcp"), command{name: "socket", args: []string{"limits", "-only", "socket"}},
 			Row{Name: "tcp-lat-8-raw", About: "half round trip over TCP, over that of raw sockets", Must: 1.3, Aim: 1.1}),
 		over(lat("shm", "-gomaxprocs", "1"), two, Row{Name: "gomaxprocs-1", About: "half round trip with GOMAXPROCS=1, over that with 2", Must: 1.3}),
 		over(bound, plain(), Row{Name: "bind-to-core", About: "half round trip of ranks that mpirun --bind-to core starts, over the plain one", Must: 1.3}),
-		over(one, start{name: "yield", args: []string{"limits", "-only", "yield"}},
+		over(one, command{name: "yield", args: []string{"limits", "-only", "yield"}},
 			Row{Name: "one-core", About: "half round trip of ranks on one processor, over that of processes that hand over by sched_yield", Must: 3}),
 		over(world, plain(), Row{Name: "world-64", About: "half round trip of two ranks of 64, over that of two of 2", Must: 1.3, Aim: 1.05}),
 	}
 }
 
 // over compares a half round trip with another.
-func over(ours, base start, r Row) Row {
+func over(ours, base command, r Row) Row {
 	r.metric, r.ours, r.base = metrics["lat"], ours, &base
 	return r
 }
@@ -50,14 +50,14 @@ func over(ours, base start, r Row) Row {
 func waiting() []Row {
 	rows := []Row{
 		{Name: "idle-cpu", About: "processor time of a rank that waits for 10 s, in percent of a core", Must: 0.5, Aim: 0.1, metric: cpuPct, unprobed: true,
-			ours: start{args: []string{"idle", "-for", "10s", "-iters", "1"}, fixed: true}},
+			ours: command{args: []string{"idle", "-for", "10s", "-iters", "1"}, fixed: true}},
 		{Name: "idle-wake", About: "wake-up of a rank that waits, over a futex wake by turns with it", Must: 2, Aim: 1.3, metric: overFutex,
-			ours: start{args: []string{"idle", "-for", "100ms", "-iters", "20"}, fixed: true}},
+			ours: command{args: []string{"idle", "-for", "100ms", "-iters", "20"}, fixed: true}},
 	}
 	for _, waiter := range []string{"asleep", "busy"} {
 		args := []string{"echo"}
 		rows = append(rows, Row{Name: "echo-" + waiter, About: "p99 of an HTTP echo beside a goroutine in Recv, over that without", Must: 2, metric: "p99_us",
-			ours: start{args: args, line: `"waiter":"` + waiter + `"`, fixed: true}, base: &start{name: "alone", args: args, line: `"waiter":"none"`, fixed: true}})
+			ours: command{args: args, line: `"waiter":"` + waiter + `"`, fixed: true}, base: &command{name: "alone", args: args, line: `"waiter":"none"`, fixed: true}})
 	}
 	return rows
 }
@@ -68,18 +68,18 @@ func crowds() []Row {
 	for _, size := range []int{1 << 10, 64 << 10, 1 << 20} {
 		args := []string{"alltoall", "-n", "8", "-sizes", strconv.Itoa(size)}
 		rows = append(rows, Row{Name: "crowd-" + sizeName(size), About: "exchange among 8 ranks on 2 processors, over 2 ranks with the same bytes a rank", Must: 12, Aim: 6,
-			metric: "avg_us", ours: start{args: args, line: `"ranks":8,`, fixed: true}, base: &start{name: "2 ranks", args: args, line: `"ranks":2,`, fixed: true}})
+			metric: "avg_us", ours: command{args: args, line: `"ranks":8,`, fixed: true}, base: &command{name: "2 ranks", args: args, line: `"ranks":2,`, fixed: true}})
 	}
 	return rows
 }
 
 // lat is the half round trip of 8 bytes.
-func lat(device string, flags ...string) start {
-	return start{args: append([]string{"lat", "-device", device, "-sizes", "8"}, flags...)}
+func lat(device string, flags ...string) command {
+	return command{args: append([]string{"lat", "-device", device, "-sizes", "8"}, flags...)}
 }
 
 // plain is that of a plain start.
-func plain() start {
+func plain() command {
 	s := lat("shm")
 	s.name = "plain"
 	return s
@@ -100,7 +100,7 @@ func depth() []Row {
 			shallow := job
 			shallow.Depth = 16
 			rows = append(rows, Row{Name: "depth-" + kind + "-" + d.name, About: fmt.Sprintf("half round trip behind %d %s entries, over 16", d.n, kind),
-				Must: d.must, Aim: d.aim, metric: metrics["depth"], ours: start{args: ours(job)}, base: &start{name: "depth 16", args: ours(shallow)},
+				Must: d.must, Aim: d.aim, metric: metrics["depth"], ours: command{args: ours(job)}, base: &command{name: "depth 16", args: ours(shallow)},
 				job: &job, peers: d.peers})
 		}
 	}
@@ -112,13 +112,13 @@ const streaming = 400 * time.Millisecond
 
 // goroutines are pairs of them: latency beside the threads of peers, rates of all over that of one.
 func goroutines() []Row {
-	rows := []Row{against("threads-4", "half round trip of 4 pairs of goroutines, or threads, at once", peers.Job{Test: "threads", Device: "shm", Size: 8, Threads: 4}, 2, 1)}
+	rows := []Row{against("threads-4", "half round trip of 4 pairs of goroutines, or threads, at once", peers.Job{Test: "threads", Device: "shm", Size: 8, Threads: 4}, 2, 1, peers.Names)}
 	rate := func(n int) []string {
 		return []string{"rate", "-device", "shm", "-sizes", "8", "-goroutines", strconv.Itoa(n)}
 	}
 	for _, n := range []int{8, 64, 1024} {
 		rows = append(rows, Row{Name: fmt.Sprintf("goroutines-%d", n), About: fmt.Sprintf("messages a second of %d pairs of goroutines, over one pair's", n),
-			Must: 0.7, Aim: 1, metric: metrics["rate"], sample: streaming, ours: start{args: rate(n)}, base: &start{name: "one pair", args: rate(1)}})
+			Must: 0.7, Aim: 1, metric: metrics["rate"], sample: streaming, ours: command{args: rate(n)}, base: &command{name: "one pair", args: rate(1)}})
 	}
 	return rows
 }
@@ -126,7 +126,7 @@ func goroutines() []Row {
 func overlap(device string, manual bool, must, aim float64) Row {
 	r := Row{Name: "overlap-" + device, About: "what of a receive of 4 MiB proceeds while the receiver computes, in percent; tmsrq, progress goroutine",
 		Must: must, Aim: aim, metric: "overlap_pct",
-		ours: start{args: []string{"overlap", "-device", device, "-transport", "tmsrq", "-sizes", "4m"}, line: `"progress":"goroutine"`, fixed: true}}
+		ours: command{args: []string{"overlap", "-device", device, "-transport", "tmsrq", "-sizes", "4m"}, line: `"progress":"goroutine"`, fixed: true}}
 	if manual {
 		r.Name, r.About = r.Name+"-manual", "the same without the progress goroutine"
 		r.ours.args, r.ours.line = append(r.ours.args, "-manual"), `"progress":"manual"`

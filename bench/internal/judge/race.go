@@ -17,20 +17,17 @@ type Judge struct {
 	Sample time.Duration // what a sample takes, roughly
 	Peers  []peers.Peer
 	CPUs   [2]int
-	Self   Program
+	Self   Program  // ours, tuned as docs/performance.md advises, which the marks are for
+	Plain  *Program // nil, or ours with the settings of who sets nothing, for the record
 
 	probe func([2]int) (time.Duration, error) // nil: hop.Probe
 }
 
-// Program is bench with its settings.
-type Program struct {
-	Settings  string // one of those below
-	Path, Env string // what is run, and what is added to its environment
-}
+// Program is bench with its settings: what is run, and what is added to its environment.
+type Program struct{ Path, Env string }
 
-// The settings of ours: as docs/performance.md advises, which the marks are for, and those of who
-// sets nothing.
-const Tuned, Default = "tuned", "default"
+// Default is the name of the plain program in a result.
+const Default = "default"
 
 // most is how many rounds are made for each that is asked for before noise is accepted as a fact.
 const most = 3
@@ -52,9 +49,6 @@ type contestant struct {
 
 // Measure makes rounds until each contestant has enough samples in one phase of the hop.
 func (j *Judge) Measure(ctx context.Context, r Row) Result {
-	if j.Self.Settings == Default {
-		r.Must, r.Aim = 0, 0
-	}
 	list := j.contestants(r)
 	for _, c := range list {
 		j.calibrate(ctx, r, c)
@@ -72,9 +66,7 @@ func (j *Judge) Measure(ctx context.Context, r Row) Result {
 	if err := ctx.Err(); err != nil {
 		list[0].err = err // what ended because of it is nobody's fault
 	}
-	res := newResult(r, list)
-	res.Settings = j.Self.Settings
-	return res
+	return newResult(r, list)
 }
 
 // samplesOf those that take part.
@@ -90,9 +82,14 @@ func samplesOf(list []*contestant) [][]Sample {
 
 // contestants of a row, ours first.
 func (j *Judge) contestants(r Row) []*contestant {
-	list := []*contestant{j.start("ours", r, r.ours)}
+	list := []*contestant{start("ours", r, r.ours, j.Self)}
 	if r.base != nil {
-		list = append(list, j.start(r.base.name, r, *r.base))
+		list = append(list, start(r.base.name, r, *r.base, j.Self))
+	}
+	if j.Plain != nil {
+		plain := start(Default, r, r.ours, *j.Plain)
+		plain.shown = true
+		list = append(list, plain)
 	}
 	for _, p := range j.Peers {
 		if r.compares(p) {
@@ -104,13 +101,13 @@ func (j *Judge) contestants(r Row) []*contestant {
 	return list
 }
 
-func (j *Judge) start(name string, r Row, s start) *contestant {
+func start(name string, r Row, s command, p Program) *contestant {
 	c := &contestant{name: name, metric: r.metric, iters: first(r),
 		measure: func(ctx context.Context, iters int) (peers.Sample, error) {
-			return s.run(ctx, j.Self, iters)
+			return s.run(ctx, p, iters)
 		},
 		command: func(iters int) string {
-			return strings.TrimSpace(j.Self.Env + " " + strings.Join(s.command("bench", iters), " "))
+			return strings.TrimSpace(p.Env + " " + strings.Join(s.words("bench", iters), " "))
 		}}
 	if s.fixed {
 		c.iters = 0

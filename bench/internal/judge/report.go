@@ -13,6 +13,10 @@ type Report struct {
 	JSON bool
 }
 
+// columns are the row, figures of ours tuned and with default settings, the best reference, ratios
+// of both to it, where the first one may lie, mark and verdict.
+const columns = "%-22s %12s %12s  %-9s %6s %7s %15s %16s %-6s"
+
 // Host is the first line.
 func (p *Report) Host(h Host) error {
 	if p.JSON {
@@ -26,9 +30,10 @@ func (p *Report) Host(h Host) error {
 	}
 	_, err := fmt.Fprintf(p.Out, "# %s, %s, %d processors of which %d and %d are used; %s%s\n"+
 		"# ratio: ours over the best reference, and in which range 90 %% of ratios of resampled medians lie; mark: what it must reach, and the aim\n"+
-		"%-22s %-8s %12s  %-9s %6s %15s %16s %-6s %s\n",
+		"# default: the same with default settings, where -twice has it measured; the mark is for what is tuned\n"+
+		columns+" %s\n",
 		h.Processor, h.Kernel, h.CPUs, h.Pinned[0], h.Pinned[1], h.Go, names,
-		"row", "settings", "ours", "best", "ratio", "90 %", "mark (aim)", "", "each: figure (ratio)")
+		"row", "ours", "default", "best", "ratio", "default", "90 %", "mark (aim)", "", "each: figure (ratio)")
 	return err
 }
 
@@ -47,15 +52,19 @@ func (p *Report) Row(res Result) error {
 	}
 	unit, scale := res.row.unit()
 	b := &strings.Builder{}
-	fmt.Fprintf(b, "%-22s %-8s ", res.Row, res.Settings)
+	figure := func(v float64) string { return fmt.Sprintf("%.3f %-4s", v*scale, unit) }
 	switch {
 	case res.Verdict == Missing && res.Ratio == 0:
-		fmt.Fprintf(b, "%12s", "not measured")
+		fmt.Fprintf(b, "%-22s %12s", res.Row, "not measured")
 	case res.Ours.Accepted == 0:
-		fmt.Fprintf(b, "no samples of one quiet phase: %s", res.overall())
+		fmt.Fprintf(b, "%-22s no samples of one quiet phase: %s", res.Row, res.overall())
 	default:
-		fmt.Fprintf(b, "%7.3f %-4s  %-9s %6.2f %15s %16s %-6s", res.Ours.Median*scale, unit, orDash(res.Best), res.Ratio,
-			fmt.Sprintf("%.2f to %.2f", res.RatioLow, res.RatioHigh), res.mark(), res.verdict())
+		plain, ratio := "-", "-"
+		if f := res.plain(); f != nil {
+			plain, ratio = figure(f.Median), fmt.Sprintf("%.2f", res.Ratio*f.Median/res.Ours.Median)
+		}
+		fmt.Fprintf(b, columns, res.Row, figure(res.Ours.Median), plain, orDash(res.Best), fmt.Sprintf("%.2f", res.Ratio), ratio,
+			fmt.Sprintf("%.2f to %.2f", res.RatioLow, res.RatioHigh), res.row.mark(), res.verdict())
 		p.details(b, &res, scale)
 	}
 	for _, e := range res.Errors {
@@ -70,7 +79,9 @@ func (p *Report) details(b *strings.Builder, res *Result, scale float64) {
 	rejected, outside := res.Ours.Rejected, res.Ours.Outside
 	accepted := fmt.Sprint(res.Ours.Accepted)
 	for _, f := range res.References {
-		fmt.Fprintf(b, " %s %.3f (%.2f)", f.Name, f.Median*scale, f.Ratio)
+		if f.Name != Default {
+			fmt.Fprintf(b, " %s %.3f (%.2f)", f.Name, f.Median*scale, f.Ratio)
+		}
 		accepted += fmt.Sprintf("+%d", f.Accepted)
 		rejected, outside = rejected+f.Rejected, outside+f.Outside
 	}
@@ -85,22 +96,6 @@ func (p *Report) details(b *strings.Builder, res *Result, scale float64) {
 	for _, f := range res.References {
 		fmt.Fprintf(b, ", %s %.3f", f.Name, f.CPUPerGB)
 	}
-}
-
-// mark is what the ratio must reach.
-func (res *Result) mark() string {
-	sign := "<="
-	if res.Higher {
-		sign = ">="
-	}
-	text := "none"
-	if res.Must != 0 {
-		text = fmt.Sprintf("%s %.4g", sign, res.Must)
-	}
-	if res.Aim != 0 {
-		text += fmt.Sprintf(" (%.4g)", res.Aim)
-	}
-	return text
 }
 
 func (res *Result) verdict() string {

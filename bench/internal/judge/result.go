@@ -1,6 +1,9 @@
 package judge
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Verdicts of a row.
 const (
@@ -13,21 +16,20 @@ const (
 
 // Result is what a row came to, as -json has it.
 type Result struct {
-	Test     string  `json:"test"` // "compare"
-	Row      string  `json:"row"`
-	About    string  `json:"about"`
-	What     string  `json:"what"`               // the test of bench
-	Settings string  `json:"settings,omitempty"` // of ours
-	Device   string  `json:"device,omitempty"`
-	Size     int     `json:"size,omitempty"`
-	Cold     bool    `json:"cold,omitempty"`
-	Sliding  bool    `json:"sliding,omitempty"`
-	Depth    int     `json:"depth,omitempty"`
-	Kind     string  `json:"kind,omitempty"`
-	Metric   string  `json:"metric"`
-	Higher   bool    `json:"higher_is_better"`
-	Must     float64 `json:"must,omitempty"`
-	Aim      float64 `json:"aim,omitempty"`
+	Test    string  `json:"test"` // "compare"
+	Row     string  `json:"row"`
+	About   string  `json:"about"`
+	What    string  `json:"what"` // the test of bench
+	Device  string  `json:"device,omitempty"`
+	Size    int     `json:"size,omitempty"`
+	Cold    bool    `json:"cold,omitempty"`
+	Sliding bool    `json:"sliding,omitempty"`
+	Depth   int     `json:"depth,omitempty"`
+	Kind    string  `json:"kind,omitempty"`
+	Metric  string  `json:"metric"`
+	Higher  bool    `json:"higher_is_better"`
+	Must    float64 `json:"must,omitempty"`
+	Aim     float64 `json:"aim,omitempty"`
 
 	HopNs      [2]float64 `json:"hop_ns"` // the phase: from, to
 	Ours       Figure     `json:"ours"`
@@ -106,10 +108,11 @@ func newResult(r Row, list []*contestant) Result {
 			res.References = append(res.References, f)
 		}
 	}
-	if r.job != nil && len(list) == 1 {
-		res.Must, res.Aim = 0, 0 // whom they speak of takes no part
+	judged := slices.ContainsFunc(list[1:], func(c *contestant) bool { return !c.shown })
+	if r.job != nil && !judged {
+		res.row.Must, res.row.Aim, res.Must, res.Aim = 0, 0, 0, 0 // whom they speak of takes no part
 	}
-	res.compare(p, n, len(list) > 1 || r.job != nil)
+	res.compare(p, n, judged || r.job != nil)
 	return res
 }
 
@@ -135,6 +138,16 @@ func (res *Result) compare(p phase, n int, references bool) {
 		res.Verdict = Fail
 	}
 	res.AimReached = n >= fewest && res.Aim != 0 && res.row.reached(res.Ratio, res.Aim)
+}
+
+// plain is the figure of default settings, nil if there is none.
+func (res *Result) plain() *Figure {
+	for i, f := range res.References {
+		if f.Name == Default && f.Accepted > 0 {
+			return &res.References[i]
+		}
+	}
+	return nil
 }
 
 // best of the references in the phase that the verdict is about.

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,8 +18,8 @@ type Row struct {
 	Must, Aim float64
 
 	metric string // the figure of ours, of peers and of base
-	ours   start
-	base   *start        // the reference, if it is another start of bench
+	ours   command
+	base   *command      // the reference, if it is another start of bench
 	job    *peers.Job    // what peers measure
 	peers  []string      // which of them; where there is a base, they are measured for the record
 	sample time.Duration // what a sample takes; 0: as for other rows
@@ -27,8 +28,36 @@ type Row struct {
 	unprobed bool
 }
 
-// start is a start of bench.
-type start struct {
+// String is the row for a list of rows: name, mark, references and what it is about.
+func (r *Row) String() string {
+	beside := "no reference"
+	switch {
+	case r.base != nil:
+		beside = r.base.name
+	case r.job != nil:
+		beside = strings.Join(r.peers, ", ")
+	}
+	return fmt.Sprintf("%-22s %-14s %-21s %s", r.Name, r.mark(), beside, r.About)
+}
+
+// mark is what the ratio must reach, and the aim in parentheses.
+func (r *Row) mark() string {
+	sign := "<="
+	if r.higher() {
+		sign = ">="
+	}
+	text := "none"
+	if r.Must != 0 {
+		text = fmt.Sprintf("%s %.4g", sign, r.Must)
+	}
+	if r.Aim != 0 {
+		text += fmt.Sprintf(" (%.4g)", r.Aim)
+	}
+	return text
+}
+
+// command is a start of bench.
+type command struct {
 	name   string   // of a base
 	args   []string // test and flags
 	line   string   // what is in the line that has the figure; "": the last one
@@ -75,11 +104,8 @@ func (r *Row) unit() (string, float64) {
 var metrics = map[string]string{"lat": "mid_us", "rate": "msg_s", "bw": "mb_s", "depth": "mid_us", "threads": "avg_us"}
 
 // against is a row that ours and peers measure.
-func against(name, about string, j peers.Job, must, aim float64, names ...string) Row {
-	if len(names) == 0 {
-		names = peers.Names
-	}
-	return Row{Name: name, About: about, Must: must, Aim: aim, metric: metrics[j.Test], ours: start{args: ours(j)}, peers: names, job: &j}
+func against(name, about string, j peers.Job, must, aim float64, names []string) Row {
+	return Row{Name: name, About: about, Must: must, Aim: aim, metric: metrics[j.Test], ours: command{args: ours(j)}, peers: names, job: &j}
 }
 
 // ours are the arguments of bench for a job.

@@ -13,29 +13,11 @@ const window = 64
 
 // Table has all rows. Those without a mark are for pictures, and measured where they are named.
 func Table() []Row {
-	return slices.Concat(shm(), tcp(), own(), curves())
+	return slices.Concat(beside(), own())
 }
 
 // Marked reports whether the row has a mark to reach, or an aim.
 func (r *Row) Marked() bool { return r.Must != 0 || r.Aim != 0 }
-
-// curves are the sizes between and beside those that have marks.
-func curves() []Row {
-	var rows []Row
-	for _, size := range []int{256, 16 << 10, 256 << 10, 1 << 20} {
-		rows = append(rows, latency("shm", size, 0, 0))
-	}
-	for _, size := range []int{1 << 10, 4 << 10, 16 << 10} {
-		rows = append(rows, stream("bw", "shm", size, "", 0, 0), stream("bw", "shm", size, sliding, 0, 0))
-	}
-	for _, size := range []int{64, 1 << 10, 8 << 10, 64 << 10, 1 << 20} {
-		rows = append(rows, latency("tcp", size, 0, 0))
-	}
-	for _, size := range []int{4 << 10, 16 << 10, 256 << 10, 4 << 20} {
-		rows = append(rows, stream("bw", "tcp", size, "", 0, 0), stream("bw", "tcp", size, sliding, 0, 0))
-	}
-	return rows
-}
 
 // sizeName writes a size for the name of a row.
 func sizeName(n int) string {
@@ -48,49 +30,75 @@ func sizeName(n int) string {
 	return strconv.Itoa(n)
 }
 
-func shm() []Row {
-	var rows []Row
-	for _, size := range []int{8, 64} {
-		rows = append(rows, latency("shm", size, 1.25, 1.0))
-	}
-	for _, size := range []int{1 << 10, 4 << 10, 8 << 10, 64 << 10} {
-		rows = append(rows, latency("shm", size, 0.9, 0.6))
-	}
-	many := stream("rate", "shm", 8, "", 0.8, 1.2)
-	many.Name, many.About = many.Name+"-many", many.About+", ours by calls that post and complete many at once"
-	many.ours.args = append(many.ours.args, "-many")
-	rows = append(rows, stream("rate", "shm", 8, "", 0.6, 1.0), many, stream("rate", "shm", 8, sliding, 0.6, 1.0))
-	for _, pattern := range []string{"", sliding, cold} {
-		for _, size := range []int{64 << 10, 256 << 10, 1 << 20, 4 << 20} {
-			rows = append(rows, stream("bw", "shm", size, pattern, 1.5, 2))
+// Patterns of streams.
+const (
+	windows = ""        // of 64, each ended by Waitall and an answer of 4 bytes: osu_mbw_mr, and the program for MPI
+	cold    = "cold"    // the same of buffers that are in no cache
+	many    = "many"    // the same, where ours posts and completes each window by a call for all
+	sliding = "sliding" // one window of 64, whose oldest message is waited for: ucx_perftest's tag_bw
+)
+
+// mpi are the peers of windows that end; the peer of a window that slides is UCX.
+var mpi = []string{"openmpi", "mpich"}
+
+// marks are what the ratio of ours to the best of a row's peers must reach, and the aim beyond. A
+// pattern that is new has the mark that the row had when all peers were in it.
+var marks = []struct {
+	test, device, pattern string
+	sizes                 []int
+	must, aim             float64
+}{
+	// Of the shortest messages peers are faster.
+	{"lat", "shm", "", []int{8, 64}, 1.25, 1},
+	{"lat", "shm", "", []int{1 << 10, 4 << 10, 8 << 10, 64 << 10}, 0.9, 0.6},
+	{"rate", "shm", windows, []int{8}, 0.6, 1},
+	{"rate", "shm", many, []int{8}, 0.8, 1.2},
+	{"rate", "shm", sliding, []int{8}, 0.6, 1},
+	// Of ours both ends copy, of peers one.
+	{"bw", "shm", windows, []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}, 1.5, 2},
+	{"bw", "shm", sliding, []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}, 1.5, 2},
+	{"bw", "shm", cold, []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}, 1.5, 2},
+	{"lat", "tcp", "", []int{8}, 1, 0},
+	// Of a window that slides short messages share packets; one that ends costs a round trip.
+	{"rate", "tcp", windows, []int{8}, 1, 0},
+	{"rate", "tcp", sliding, []int{8}, 5, 20},
+	{"bw", "tcp", windows, []int{64 << 10, 1 << 20}, 1, 1.3},
+	{"bw", "tcp", sliding, []int{64 << 10, 1 << 20}, 1, 1.3},
+
+	// For pictures.
+	{"lat", "shm", "", []int{256, 16 << 10, 256 << 10, 1 << 20}, 0, 0},
+	{"bw", "shm", windows, []int{1 << 10, 4 << 10, 16 << 10}, 0, 0},
+	{"bw", "shm", sliding, []int{1 << 10, 4 << 10, 16 << 10}, 0, 0},
+	{"lat", "tcp", "", []int{64, 1 << 10, 8 << 10, 64 << 10, 1 << 20}, 0, 0},
+	{"bw", "tcp", windows, []int{4 << 10, 16 << 10, 256 << 10, 4 << 20}, 0, 0},
+	{"bw", "tcp", sliding, []int{4 << 10, 16 << 10, 256 << 10, 4 << 20}, 0, 0},
+}
+
+// beside are the rows that ours and peers measure.
+func beside() (rows []Row) {
+	for _, m := range marks {
+		for _, size := range m.sizes {
+			name := fmt.Sprintf("%s-%s-%s", m.device, m.test, sizeName(size))
+			j, with := peers.Job{Test: m.test, Device: m.device, Size: size}, peers.Names
+			about := "half round trip"
+			if m.test != "lat" {
+				about = map[string]string{"rate": "message rate, ", "bw": "bandwidth, "}[m.test] +
+					map[string]string{windows: "windows of 64", cold: "windows of 64 buffers that are in no cache",
+						many: "windows of 64, ours by calls for all of one", sliding: "a sliding window of 64"}[m.pattern]
+				j.Window, j.Sliding, j.Cold, with = window, m.pattern == sliding, m.pattern == cold, mpi
+			}
+			if j.Sliding {
+				with = []string{"ucx"}
+			}
+			if m.pattern != windows {
+				name += "-" + m.pattern
+			}
+			r := against(name, about, j, m.must, m.aim, with)
+			if m.pattern == many {
+				r.ours.args = append(r.ours.args, "-many")
+			}
+			rows = append(rows, r)
 		}
 	}
 	return rows
-}
-
-func tcp() []Row {
-	rows := []Row{latency("tcp", 8, 1.0, 0), stream("rate", "tcp", 8, "", 1.0, 0), stream("rate", "tcp", 8, sliding, 5, 20)}
-	for _, pattern := range []string{"", sliding} {
-		rows = append(rows, stream("bw", "tcp", 64<<10, pattern, 1.0, 1.3), stream("bw", "tcp", 1<<20, pattern, 1.0, 1.3))
-	}
-	return rows
-}
-
-func latency(device string, size int, must, aim float64) Row {
-	return against(fmt.Sprintf("%s-lat-%s", device, sizeName(size)), "half round trip",
-		peers.Job{Test: "lat", Device: device, Size: size}, must, aim)
-}
-
-// Patterns of streams beside windows that end and are answered, as MPI's program has them: windows
-// of buffers that are in no cache, and one window that slides, as UCX's program has it.
-const cold, sliding = "cold", "sliding"
-
-func stream(test, device string, size int, pattern string, must, aim float64) Row {
-	name := fmt.Sprintf("%s-%s-%s", device, test, sizeName(size))
-	about := map[string]string{"rate": "message rate, ", "bw": "bandwidth, "}[test] +
-		map[string]string{"": "windows of 64", cold: "windows of 64 buffers that are in no cache", sliding: "a sliding window of 64"}[pattern]
-	if pattern != "" {
-		name += "-" + pattern
-	}
-	return against(name, about, peers.Job{Test: test, Device: device, Size: size, Window: window, Sliding: pattern == sliding, Cold: pattern == cold}, must, aim)
 }
