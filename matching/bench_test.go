@@ -118,6 +118,27 @@ func BenchmarkDepthSameTag(b *testing.B) {
 	}
 }
 
+// BenchmarkDepthReturn matches the oldest of D receives of one tag that are all back in their
+// places, before as many that never left, and puts it back.
+func BenchmarkDepthReturn(b *testing.B) {
+	for _, d := range depths[1:] {
+		b.Run(fmt.Sprint(d), func(b *testing.B) {
+			q, v := NewPosted[*int](1), new(int)
+			for range d {
+				q.Return(q.Place(q.Skip()), 7, exact, v)
+			}
+			for range d {
+				q.Post(7, exact, v)
+			}
+			for b.Loop() {
+				_, h, _ := q.Find(7)
+				_, sinkBool = q.Match(7)
+				q.Return(q.Place(h), 7, exact, v)
+			}
+		})
+	}
+}
+
 // BenchmarkMasks is an exact post and match with receives of M other masks.
 func BenchmarkMasks(b *testing.B) {
 	for _, m := range []int{0, 1, 4, 16, 64} {

@@ -58,7 +58,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func heap() int64 {
+func heapBytes() int64 {
 	var m runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&m)
@@ -73,23 +73,23 @@ func TestMemoryAfterSpike(t *testing.T) {
 	v := new(int)
 
 	t.Run("posted", func(t *testing.T) {
-		base := heap()
+		base := heapBytes()
 		q := NewPosted[*int](1)
 		first := q.Post(exact, exact, v)
 		for i := range uint64(spike) {
 			q.Post(i, exact, v)
 		}
-		full := heap() - base
+		full := heapBytes() - base
 		for i := range uint64(spike) {
 			_, ok := q.Match(i)
 			require.True(t, ok)
 		}
-		drained := heap() - base
+		drained := heapBytes() - base
 		for i := range uint64(40 * spike) {
 			q.Post(i, exact, v)
 			q.Match(i)
 		}
-		later := heap() - base
+		later := heapBytes() - base
 		t.Logf("full %d, drained %d, later %d bytes", full, drained, later)
 		require.Less(t, full, int64(spike*100))
 		require.Less(t, drained, int64(3*small))
@@ -100,13 +100,13 @@ func TestMemoryAfterSpike(t *testing.T) {
 	})
 
 	t.Run("unexpected", func(t *testing.T) {
-		base := heap()
+		base := heapBytes()
 		q := NewUnexpected[*int](1)
 		for i := range uint64(spike) {
 			q.Add(i, v)
 		}
 		q.build(wild)
-		full := heap() - base
+		full := heapBytes() - base
 		for i := range uint64(spike) {
 			_, ok := q.Match(i, exact)
 			require.True(t, ok)
@@ -117,7 +117,7 @@ func TestMemoryAfterSpike(t *testing.T) {
 			q.Match(i, exact)
 			q.Match(i, exact)
 		}
-		later := heap() - base
+		later := heapBytes() - base
 		t.Logf("full %d, later %d bytes", full, later)
 		require.Less(t, later, int64(small))
 		require.Empty(t, q.built, "an index out of use is dropped")

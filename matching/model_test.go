@@ -19,10 +19,11 @@ type item struct {
 	seq       Seq
 	v         int
 	h         Handle
+	back      bool // it has been returned
 }
 
 func (m *naive) add(tag, mask uint64, v int, h Handle) {
-	m.list = append(m.list, item{tag & mask, mask, m.next, v, h})
+	m.list = append(m.list, item{tag & mask, mask, m.next, v, h, false})
 	m.next++
 }
 
@@ -64,9 +65,51 @@ func (hs handles) draw(t *rapid.T) Handle {
 }
 
 type postedMachine struct {
-	q    *Posted[int]
-	m    naive
-	seen handles
+	q     *Posted[int]
+	m     naive
+	seen  handles
+	taken []item // that have left the queue, or were skipped
+}
+
+func (s *postedMachine) take(k int) item {
+	e := s.m.take(k)
+	s.taken = append(s.taken, e)
+	return e
+}
+
+func (s *postedMachine) Skip(t *rapid.T) {
+	tag, mask := someTag.Draw(t, "tag"), someMask.Draw(t, "mask")
+	h := s.q.Skip()
+	_, has := s.q.Seq(h)
+	require.False(t, has)
+	s.taken = append(s.taken, item{tag & mask, mask, s.m.next, int(s.m.next), h, false})
+	s.m.next++
+}
+
+func (s *postedMachine) SkipTo(t *rapid.T) {
+	s.m.next += rapid.Uint64Range(0, 3).Draw(t, "more")
+	s.q.SkipTo(s.m.next)
+}
+
+// Return puts some back that have left, or were skipped, those that left last more often.
+func (s *postedMachine) Return(t *rapid.T) {
+	for range rapid.IntRange(1, 5).Draw(t, "n") {
+		if len(s.taken) == 0 {
+			return
+		}
+		back := rapid.OneOf(rapid.IntRange(0, 5), rapid.IntRange(0, len(s.taken)-1)).Draw(t, "back")
+		k := max(0, len(s.taken)-1-back)
+		e := s.taken[k]
+		s.taken = slices.Delete(s.taken, k, k+1)
+		e.back, e.h = true, s.q.Return(s.q.Place(e.h), e.tag, e.mask, e.v)
+		require.Equal(t, e.seq, s.q.Place(e.h))
+		s.seen = append(s.seen, e.h)
+		at := slices.IndexFunc(s.m.list, func(later item) bool { return later.seq > e.seq })
+		if at < 0 {
+			at = len(s.m.list)
+		}
+		s.m.list = slices.Insert(s.m.list, at, e)
+	}
 }
 
 func (s *postedMachine) Post(t *rapid.T) {
@@ -111,7 +154,7 @@ func (s *postedMachine) match(t *rapid.T, tag uint64, limit Seq) {
 	k := s.m.find(tag, exact, limit)
 	require.Equal(t, k >= 0, ok)
 	if ok {
-		require.Equal(t, s.m.take(k).v, v)
+		require.Equal(t, s.take(k).v, v)
 	}
 }
 
@@ -140,7 +183,7 @@ func (s *postedMachine) Remove(t *rapid.T) {
 	require.Equal(t, k >= 0, ok)
 	require.Equal(t, ok, has)
 	if ok {
-		e := s.m.take(k)
+		e := s.take(k)
 		require.Equal(t, e.v, v)
 		require.Equal(t, e.seq, seq)
 	}
@@ -164,7 +207,7 @@ func (s *postedMachine) Since(t *rapid.T) {
 	most := rapid.IntRange(1, 100).Draw(t, "most")
 	var want []int
 	for _, e := range s.m.list {
-		if e.seq >= seq && len(want) < most {
+		if e.seq >= seq && len(want) < most && !e.back {
 			want = append(want, e.v)
 		}
 	}
@@ -188,11 +231,11 @@ func (s *postedMachine) All(t *rapid.T) {
 		if mode >= 1 && v%2 == 0 {
 			_, ok := s.q.Remove(h)
 			require.True(t, ok)
-			s.m.take(s.m.byHandle(h))
+			s.take(s.m.byHandle(h))
 		}
 		if mode >= 2 && len(want) > 0 && v%3 == 0 { // the next as well
 			s.q.Remove(want[0].h)
-			s.m.take(s.m.byHandle(want[0].h))
+			s.take(s.m.byHandle(want[0].h))
 			want = want[1:]
 		}
 		if mode == 3 && v%5 == 0 {
@@ -204,8 +247,28 @@ func (s *postedMachine) All(t *rapid.T) {
 
 func (s *postedMachine) Check(t *rapid.T) {
 	require.Equal(t, len(s.m.list), s.q.Len())
+	checkReturned(t, s.q.back, slices.ContainsFunc(s.m.list, func(e item) bool { return e.back }))
 	checkSlab(t, &s.q.slab)
 	checkRing(t, &s.q.ring, &s.q.slab)
+}
+
+// checkReturned checks that nothing is left of receives that were back.
+func checkReturned[T any](t require.TestingT, r *returned[T], some bool) {
+	require.Equal(t, some, r != nil)
+	if !some {
+		return
+	}
+	receives, keys := 0, 0
+	for _, h := range r.byWhat {
+		require.NotEmpty(t, *h)
+		receives += len(*h)
+	}
+	for _, u := range r.masks {
+		require.NotZero(t, u.n)
+		keys += u.n
+	}
+	require.Len(t, r.byHandle, receives)
+	require.Len(t, r.byWhat, keys)
 }
 
 // checkSlab checks what no result shows: free entries are neither lost nor used twice, and the

@@ -13,7 +13,7 @@ const overlapBudget = 1024
 // for. So whoever asks often about a subset of the receives does well to keep
 // that subset in a queue of its own.
 func (q *Posted[T]) Overlapping(tag, mask uint64, before Seq) bool {
-	if q.n != 0 && q.overlapping(tag, mask, before) {
+	if q.n != 0 && (q.overlapping(tag, mask, before) || q.back != nil && q.back.overlapping(tag, mask, before)) {
 		return true
 	}
 	r := &q.ring

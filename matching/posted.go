@@ -31,9 +31,11 @@ type posted struct {
 // concurrent use.
 type Posted[T any] struct {
 	posted
-	ring  ring[T]
-	vals  values[T]
-	total int // with those in the ring
+	ring    ring[T]
+	vals    values[T]
+	back    *returned[T] // nil where no receive is back in its place; n counts these too
+	returns uint32       // calls of Return
+	total   int          // with those in the ring
 }
 
 // NewPosted returns an empty queue. The seed keys its hash tables; take it
@@ -75,6 +77,10 @@ func (q *Posted[T]) post(tag, mask uint64, v T) Handle {
 	return q.Post(tag, mask, v)
 }
 
+// SkipTo gives the next receive a sequence number, above those of all that were posted here: for
+// receives that have the sequence numbers of another queue.
+func (q *Posted[T]) SkipTo(seq Seq) { q.seq = seq }
+
 // Match removes and returns the oldest receive that matches the tag.
 func (q *Posted[T]) Match(tag uint64) (v T, ok bool) {
 	if q.total != 0 { // this form is inlined
@@ -96,6 +102,11 @@ func (q *Posted[T]) MatchBefore(tag uint64, limit Seq) (v T, ok bool) {
 // not below the limit, no match is.
 func (q *Posted[T]) match(tag uint64, limit Seq) (v T, ok bool) {
 	if q.n != 0 {
+		if q.back != nil {
+			if b := q.firstBack(tag); b != nil {
+				return q.matchBack(b, limit)
+			}
+		}
 		c, p := q.search(tag)
 		if i := *p; i != 0 {
 			return q.matchEntry(c, p, limit)
@@ -111,6 +122,14 @@ func (q *Posted[T]) match(tag uint64, limit Seq) (v T, ok bool) {
 	}
 	q.total--
 	return r.first(e), true
+}
+
+// matchBack is match where the oldest one is back in its place.
+func (q *Posted[T]) matchBack(b *back[T], limit Seq) (v T, ok bool) {
+	if b.seq >= limit {
+		return v, false
+	}
+	return q.leave(b), true
 }
 
 // matchEntry is match where the tables have one.
@@ -136,6 +155,16 @@ func (q *Posted[T]) matchBehind(tag uint64, limit Seq) (v T, ok bool) {
 
 // Find returns what Match would, without removing it.
 func (q *Posted[T]) Find(tag uint64) (v T, h Handle, ok bool) {
+	if q.back != nil {
+		if b := q.firstBack(tag); b != nil {
+			return b.v, b.h, true
+		}
+	}
+	return q.findOther(tag)
+}
+
+// findOther is Find among those that are not back in their places.
+func (q *Posted[T]) findOther(tag uint64) (v T, h Handle, ok bool) {
 	if q.n != 0 {
 		if _, p := q.search(tag); *p != 0 {
 			return q.vals.get(*p), q.handle(*p), true
@@ -149,6 +178,9 @@ func (q *Posted[T]) Remove(h Handle) (v T, ok bool) {
 	if k := q.ring.byHandle(h); k != q.ring.tail {
 		q.total--
 		return q.ring.take(k), true
+	}
+	if b := q.isBack(h); b != nil {
+		return q.leave(b), true
 	}
 	i := q.resolve(h)
 	if i == 0 {
@@ -187,6 +219,9 @@ func (q *Posted[T]) Seq(h Handle) (Seq, bool) {
 	if k := q.ring.byHandle(h); k != q.ring.tail {
 		return q.ring.at(k).seq, true
 	}
+	if b := q.isBack(h); b != nil {
+		return b.seq, true
+	}
 	i := q.resolve(h)
 	return q.node(i).seq, i != 0 // node 0 has sequence number 0
 }
@@ -196,6 +231,10 @@ func (q *Posted[T]) Seq(h Handle) (Seq, bool) {
 func (q *Posted[T]) All() iter.Seq2[Handle, T] {
 	return func(yield func(Handle, T) bool) {
 		q.ring.settle()
+		if q.back != nil {
+			q.allBeside(yield)
+			return
+		}
 		for i := range q.walk() {
 			if !yield(q.handle(i), q.vals.get(i)) {
 				return
@@ -204,8 +243,8 @@ func (q *Posted[T]) All() iter.Seq2[Handle, T] {
 	}
 }
 
-// Since walks the receives with at least this sequence number in posting order. It looks at no
-// others, and the body must not change the queue.
+// Since walks the receives with at least this sequence number in posting order, but for those that
+// are back in their places. It looks at no others, and the body must not change the queue.
 func (q *Posted[T]) Since(seq Seq) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		i := uint32(0)

@@ -289,3 +289,20 @@ func TestRingPassesRun(t *testing.T) {
 	require.Equal(t, 8*some, q.reservedInUse)
 	require.Len(t, q.ring.slots, shortRing)
 }
+
+// A receive that is back has a new handle each time: one that was kept of an earlier time is stale.
+func TestReturnedHandles(t *testing.T) {
+	q := NewPosted[int](1)
+	last := q.Post(1, exact, 7)
+	for range 3 {
+		_, ok := q.Match(1)
+		require.True(t, ok)
+		h := q.Return(q.Place(last), 1, exact, 7)
+		_, ok = q.Seq(last)
+		require.False(t, ok)
+		seq, ok := q.Seq(h)
+		require.True(t, ok)
+		require.EqualValues(t, 1, seq)
+		last = h
+	}
+}

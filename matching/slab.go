@@ -30,7 +30,7 @@ const (
 type Handle uint64
 
 // Seq is a position in posting or arrival order: 1 for the first entry of a queue, then
-// ascending. None is used twice.
+// ascending. None is used twice, but by Posted.Return.
 type Seq = uint64
 
 // node is an entry's place in arrival order. Index 0 is no entry: as a link

@@ -16,8 +16,9 @@ import (
 // TestCancelRaces has sends and receives of all kinds end, by their contexts or by Cancel, at any
 // moment of an exchange, between ranks and within one, and checks that
 //   - the message is received once after success, not at all after a cancel, and at most once after
-//     ErrWithdrawn (which takes a receiver that does not answer: see TestDeadlineAgainstIdleRank),
-//     and whole: what its sender writes to the buffer afterwards nobody gets,
+//     ErrMaybeDelivered (which takes a receiver that does not answer: see
+//     TestDeadlineAgainstIdleRank), and whole: what its sender writes to the buffer afterwards
+//     nobody gets,
 //   - a receive that has ended without the message leaves it to the next one, and nothing is
 //     written to its buffer any more.
 func TestCancelRaces(t *testing.T) {
@@ -107,7 +108,7 @@ func (r *racer) sendRound() {
 	copy(buf, fresh(r.size))
 	outcome := byte(raceReceived)
 	switch {
-	case errors.Is(err, p2p.ErrWithdrawn):
+	case errors.Is(err, p2p.ErrMaybeDelivered):
 		outcome = raceWithdrawn
 	case err != nil:
 		require.True(r.t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, p2p.ErrCanceled), err)
@@ -213,7 +214,7 @@ func (r *racer) tryReceive() {
 		r.received(buf, st)
 	case err != nil:
 		require.Equal(r.t, nothing, st)
-		require.True(r.t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, p2p.ErrCanceled) || errors.Is(err, p2p.ErrWithdrawn), err)
+		require.True(r.t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, p2p.ErrCanceled) || errors.Is(err, p2p.ErrInactive), err)
 		fallthrough
 	default:
 		r.unread = buf

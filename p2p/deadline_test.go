@@ -62,7 +62,7 @@ func impatient(t *testing.T, w *p2p.World, message []byte, idling <-chan struct{
 	}()
 	err = w.Send(ctx, 1, 3, message)
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, p2p.ErrWithdrawn)
+	require.ErrorIs(t, err, p2p.ErrMaybeDelivered)
 	require.NoError(t, w.Send(background, 1, 3, []byte("small")))
 }
 

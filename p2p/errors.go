@@ -17,18 +17,15 @@ import (
 var (
 	ErrTruncated = progress.ErrTruncated // message longer than the buffer
 	ErrCanceled  = progress.ErrCanceled  // ended by Cancel; an ended context gives its own error
-	// ErrWithdrawn ends a nonblocking receive whose message was withdrawn while it was being
-	// received, because the context of its Send had ended and this rank did not answer the sender.
-	// Recv instead continues with the next message that matches. The Send's error is ErrWithdrawn
-	// too, beside the context's: the receiver may have the message. It also ends one that a device
-	// has matched with a message of a rank that is no member of the Comm, which is lost.
-	ErrWithdrawn = progress.ErrWithdrawn
-	ErrPeerLost  = progress.ErrPeerLost // a rank is lost: any *PeerError
-	ErrAborted   = progress.ErrAborted  // a rank, or the launcher, has ended the job by Abort
-	ErrClosed    = progress.ErrClosed   // the World, Comm or Queue was closed
-	ErrFull      = progress.ErrFull     // Config.SendLimit: wait for sends, or Room; too many Comms
-	ErrInactive  = progress.ErrInactive // request already completed; -tags invariants names its calls
-	ErrInvalid   = progress.ErrInvalid  // wrong argument
+	// ErrMaybeDelivered is a Send's error beside that of its context: the receiver did not answer,
+	// and may have the message. No receive ends so, see World.Irecv.
+	ErrMaybeDelivered = progress.ErrMaybeDelivered
+	ErrPeerLost       = progress.ErrPeerLost // a rank is lost: any *PeerError
+	ErrAborted        = progress.ErrAborted  // a rank, or the launcher, has ended the job by Abort
+	ErrClosed         = progress.ErrClosed   // the World, Comm or Queue was closed
+	ErrFull           = progress.ErrFull     // Config.SendLimit: wait for sends, or Room; too many Comms
+	ErrInactive       = progress.ErrInactive // request already completed, Message used up or withdrawn; -tags invariants names its calls
+	ErrInvalid        = progress.ErrInvalid  // wrong argument
 	// ErrFault ends an operation on a message above Config.EagerLimit whose buffer was unmapped or
 	// protected before its end. Of a send the receive of its message ends so too; a receive whose
 	// buffer cannot be written has taken the message, and the send succeeds. The two ranks go on.
@@ -121,7 +118,7 @@ const (
 
 // PeerError is in the chain of every error that a lost rank causes; it matches ErrPeerLost. In its
 // Cause errors.Is never finds what would tell of the caller's own doing: context.DeadlineExceeded,
-// context.Canceled, os.ErrDeadlineExceeded, ErrCanceled, ErrWithdrawn, ErrClosed.
+// context.Canceled, os.ErrDeadlineExceeded, ErrCanceled, ErrMaybeDelivered, ErrClosed.
 //
 // A rank that gives up another one reports that to it through the launcher's store. Both end their
 // operations with each other, with the Cause that the first of them detected. Messages that have

@@ -12,7 +12,7 @@ import (
 // Send waiting. A second of these calls is ErrInactive.
 //
 // If its sender is lost, a message whose bytes are here can still be received; any other fails with
-// a *PeerError. A sender whose context ends takes back what is not here: Recv is then ErrWithdrawn.
+// a *PeerError. A sender whose context ends takes back what is not here: Recv is then ErrInactive.
 // After Close of the World all fail with ErrClosed.
 //
 // The Message of a probe with ProcNull as the source is empty, and may be received any number of

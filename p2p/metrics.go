@@ -17,8 +17,6 @@ type Counters struct {
 	Unexpected               uint64 // messages that arrived before their receive was posted
 	Truncated                uint64 // receives that ended with ErrTruncated
 	Canceled                 uint64 // operations that were ended by Cancel or a context
-	Revoked                  uint64 // Canceled sends whose receiver may or may not have the message
-	Withdrawn                uint64 // receives whose message was withdrawn, those of Recv too
 	Queued                   uint64 // sends that were queued before they were sent
 	HeldUp                   uint64 // times that sends to a rank ran out of its credit (HELD)
 	WantsSent, WantsReceived uint64 // waiting receives told to senders out of credit (WANT)

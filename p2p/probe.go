@@ -57,7 +57,8 @@ func (w *World) Improbe(tag Tag, mask Mask) (*Message, bool, error) {
 
 // RecvAlloc is Recv into a new slice of the message's length, which is the caller's. limit bounds
 // it, in bytes: of a longer message RecvAlloc returns the first limit bytes and ErrTruncated. 0 is
-// no limit: then the sender decides how much memory is taken. A negative limit is ErrInvalid.
+// no limit: then the sender decides how much memory is taken. A negative limit is ErrInvalid. Where
+// the sender takes the message back meanwhile, RecvAlloc begins again, behind what is posted then.
 func (w *World) RecvAlloc(ctx context.Context, tag Tag, mask Mask, limit int64) ([]byte, Status, error) {
 	if limit < 0 {
 		return nil, nothing, badLimit(nil, AnySource, tag, limit)

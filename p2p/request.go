@@ -105,7 +105,7 @@ func (r Request) Free() { r.r.Free() }
 // late. That takes as long as the other side needs to say which: the receiver of a large message
 // that was announced to it, or a sender whose message is being received. However long that side is
 // stopped or does not call the library, the request holds its buffer meanwhile. (A blocking call
-// whose context ends waits 50 ms for that, see World.Send.)
+// whose context ends waits 100 ms for that, see World.Send.)
 func (r Request) Cancel() {
 	if !r.r.Zero() {
 		r.r.Cancel()

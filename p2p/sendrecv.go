@@ -35,13 +35,7 @@ func (c *Comm) Sendrecv(ctx context.Context, dst int, stag Tag, sbuf []byte, src
 		_, _ = r.r.Finish(endedContext)
 		return nothing, err
 	}
-	est, err := r.r.Finish(ctx)
-	if err == ErrWithdrawn {
-		// Nothing that this goroutine posts can come behind this call, as in Recv: the message that
-		// was withdrawn leaves no gap in its order.
-		return c.Recv(ctx, src, rtag, rbuf)
-	}
-	return r.outcome(est, err)
+	return r.outcome(r.r.Finish(ctx))
 }
 
 // endedContext cancels what is waited for with it.

@@ -90,11 +90,11 @@ func (w *World) Comm() *Comm { return &w.comm }
 // than Config.EagerLimit bytes is never buffered, and waits for its receive, also where dst is this
 // rank. Only memory bounds a message's length.
 //
-// If ctx ends, a large message whose receiver knows of it is withdrawn only after asking the
-// receiver. One that is receiving the message finishes: Send waits for that, and returns nil. One
-// that does not answer within 50 ms, as it is stopped, or is in ProgressManual and does not call
-// this package, finds the message withdrawn or, mostly over TCP, may have all bytes already: the
-// error is ErrWithdrawn too then. (On a NIC only the receiver's answer frees the buffer.)
+// If ctx ends, a large message whose receiver knows of it is withdrawn: the receiver answers that
+// it has not got it, or that it has, and Send returns nil. One that does not answer within 100 ms,
+// as it is stopped, or is in ProgressManual and does not call this package, finds the message
+// withdrawn or, mostly over TCP, may have all bytes already: the error is ErrMaybeDelivered too
+// then. (On a NIC only the receiver's answer frees the buffer.)
 func (w *World) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	if uint(dst) >= uint(w.size) || tag > MaxTag || ctx == nil {
 		return w.refuseSend(ctx, dst, tag)
@@ -161,7 +161,10 @@ func (w *World) Room(ctx context.Context) error {
 	return wrapf("%w", err)
 }
 
-// Irecv is the nonblocking Recv: the request ends when the message is in buf.
+// Irecv is the nonblocking Recv: the request ends when the message is in buf. Where the sender
+// withdraws the message meanwhile, the receive goes back to its place in the order of receives and
+// takes the next message that matches. One that was posted later may have had that before, or has
+// it in a device. Until a receive ends, what is in its buffer is undefined.
 func (w *World) Irecv(tag Tag, mask Mask, buf []byte) Request {
 	if tag > MaxTag {
 		return failedRequest(opRecv, AnySource, tag, w.refuseRecv(context.Background(), tag))

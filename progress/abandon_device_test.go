@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
 )
 
 // matchedInDevice is two receives that the device has matched with messages of 2000 and 2001 bytes.
@@ -49,16 +51,17 @@ func TestAbandonedAfterMatch(t *testing.T) {
 	}
 }
 
-// A sender that has withdrawn such a message is told when the receive gives it up: also where it
-// sent WITHDRAW before the name of its request was known here.
+// What a device reads goes on when its sender withdraws it. Left to software, it is there again for
+// its sender once its receive gives it up: also where WITHDRAW came before the name of the request
+// was known.
 func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
 	for _, software := range []bool{false, true} {
 		c, sends, recvs := matchedInDevice(t, software)
-		sends[0].Cancel()
+		for _, s := range sends {
+			s.Cancel()
+		}
 		c.step()
-		open(t, sends[0])
-		sends[1].Cancel()
-		c.step()
+		open(t, sends...)
 		c.net.nodes[1].dev.holdData = false
 		c.step()
 		require.Empty(t, c.e[1].peers[0].withdraws)
@@ -71,6 +74,52 @@ func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
 		succeeded(t, sends[1])
 		c.quiet()
 	}
+}
+
+// A receive whose message was withdrawn, and deregistered, before the device has left it to
+// software goes back when its read fails, and answers.
+func TestDeregisteredAfterMatch(t *testing.T) {
+	for _, software := range []bool{false, true} {
+		c, sends, recvs := matchedInDevice(t, software)
+		sends[0].Cancel()
+		c.step()
+		c.e[0].mu.Lock()
+		sends[0].op.deregister()
+		c.e[0].mu.Unlock()
+		c.net.nodes[1].hold(false)
+		c.step()
+		canceled(t, sends[0])
+		open(t, recvs[0])
+		succeeded(t, sends[1])
+		_, err := ended(t, recvs[1])
+		require.ErrorIs(t, err, ErrTruncated)
+		require.NoError(t, c.e[0].Send(bg, 1, 5, fill(8, 2)))
+		c.step()
+		require.EqualValues(t, 8, statusOf(t, recvs[0]).Len)
+		c.quiet()
+	}
+}
+
+// What a rank withdraws while the device has matched an eager message of it, which may be a request
+// of software, is remembered until that is here, and not more of it than is good.
+func TestWithdrawForgotten(t *testing.T) {
+	c := manual(t, 2, fakeOpts{revoke: true, tags: 4})
+	c.net.nodes[1].dev.holdData = true
+	buf := make([]byte, 100)
+	r := c.e[1].Irecv(0, 5, exact, buf)
+	c.step()
+	require.NoError(t, c.e[0].Send(bg, 1, 5, fill(8, 1)))
+	c.step()
+	require.Equal(t, opMatched, r.op.state)
+	for i := range uint32(maxWithdraws + 5) {
+		c.callback(1, func(s transport.Sink) { s.Ctrl(0, ctrl{kind: ctrlWithdraw, id: rndvName | i}.encode()) })
+	}
+	require.Len(t, c.e[1].peers[0].withdraws, maxWithdraws)
+	c.net.nodes[1].dev.holdData = false
+	c.step()
+	c.got(r, buf, 8, 1)
+	require.Empty(t, c.e[1].peers[0].withdraws)
+	c.quiet()
 }
 
 // A receive that is cancelling only to end keeps nothing from those that are posted after it: of

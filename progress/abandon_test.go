@@ -130,16 +130,19 @@ func TestAbandonedCallFinishes(t *testing.T) {
 	c.quiet()
 }
 
-// A sender that wants a message back gets it when its receive gives it up.
+// A sender that wants a message back, and has begun to copy it itself, gets it when its receive
+// gives it up.
 func TestAbandonedWithdrawn(t *testing.T) {
 	c := manual(t, 2, fakeOpts{revoke: true})
-	c.net.nodes[1].holdRds = true
+	c.net.nodes[1].holdRds, c.net.nodes[1].copying = true, true
 	s := c.e[0].Isend(1, 5, fill(1000, 1))
 	r := c.e[1].Irecv(AnySource, 5, exact, make([]byte, 2000))
 	c.step()
 	s.Cancel()
 	c.step()
 	open(t, s)
+	require.False(t, abandon(r))
+	c.net.nodes[1].copying = false
 	requireAbandoned(t, r)
 	c.step()
 	canceled(t, s)

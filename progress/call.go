@@ -1,6 +1,9 @@
 package progress
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // callLocked is finishLocked for an operation of which no Request was made.
 func (e *Engine) callLocked(ctx context.Context, op *Op) (Status, error) {
@@ -40,7 +43,7 @@ func (e *Engine) finishedLocked(op *Op, err error) (Status, error) {
 	case ErrCanceled:
 		opErr = err
 	case errRevoked:
-		opErr = &revokedError{err}
+		opErr = fmt.Errorf("%w (%w)", err, ErrMaybeDelivered)
 	}
 	return st, opErr
 }

@@ -1,7 +1,6 @@
 package progress
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -10,10 +9,12 @@ import (
 )
 
 // cancel ends an operation at once where that is possible. A rendezvous request is withdrawn first,
-// and an offloaded receive removed from the device. One that is matched completes normally.
+// and an offloaded receive removed from the device. One that is matched completes normally, unless
+// its message is withdrawn.
 func (op *Op) cancel() {
 	e := op.e
 	e.mu.AssertHeld("an operation")
+	op.canceled = true
 	switch op.state {
 	case opPosted:
 		op.endPosted(ErrCanceled)
@@ -37,8 +38,8 @@ func (op *Op) withdraw() {
 }
 
 // revokeGrace is how long a blocking send whose context has ended waits for its receiver's answer
-// before it deregisters the buffer. A rank that makes progress answers in much less; then exactly
-// one of both sides has the message.
+// before it deregisters the buffer, and again after that. A rank that makes progress answers in
+// much less; then exactly one of both sides has the message.
 const revokeGrace = 50 * time.Millisecond
 
 // graceByClock bounds the wait for a receiver that is to answer for a send, see reclaimLocked.
@@ -70,20 +71,21 @@ func init() {
 const copyTime = time.Millisecond
 
 // reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous
-// request whose receiver does not answer, because it is stopped or does not call the library, is
-// revoked: reads of the buffer fail from then on. One that is receiving the message gets WITHDRAW
-// again and again, until it does not any more. A receive whose message is being read requeues it
-// unless another waits for it; a sender that is stopped in the middle of a copy is waited for.
+// request that its receiver does not answer in time, because it is stopped, does not call the
+// library or has a device that reads, is revoked: the buffer is deregistered, so that the read
+// fails. A receiver that makes progress answers then. A receive whose message is being read
+// requeues it unless another waits for it; a sender that is stopped in the middle of a copy is
+// waited for.
 func (e *Engine) reclaimLocked(op *Op, gen uint64) {
-	for op.state == opWithdrawing && e.caps.Revoke {
+	if op.state == opWithdrawing && e.caps.Revoke {
 		if e.awaitGraceLocked(op, gen) {
 			return
 		}
-		if op.state == opWithdrawing {
+		op.deregister()
+		if !e.awaitGraceLocked(op, gen) {
 			op.endRequest(Status{}, errRevoked)
-			return
 		}
-		op.withdraw()
+		return
 	}
 	if e.caps.Revoke && e.abandonLocked(op, gen) {
 		return
@@ -117,45 +119,34 @@ func (e *Engine) awaitGraceLocked(op *Op, gen uint64) bool {
 	return e.wait.Await(ctx, &op.Event, op, gen) == nil
 }
 
-// endWithdrawn ends a receive whose message was withdrawn while it was received, or came from
-// outside of the context. It is not posted again: later receives may have got later messages, and
-// only its end keeps the order. A call of Recv that goes on to another message must not do so in a
-// retired context, which may be used again then.
-func (op *Op) endWithdrawn() { op.complete(Status{}, op.withdrawn()) }
-
-func (op *Op) withdrawn() error {
-	return cmp.Or(op.e.contexts.closed(op.tag, op.mask), ErrWithdrawn)
-}
-
-// takeWithdraw handles p's WITHDRAW. A request that is being received stays. Of one that is not
-// here any more the FIN is on the way, and is the answer. One that the device may have matched,
-// without having said so yet, is answered when it does. A Message that has it is of no more use.
+// takeWithdraw handles p's WITHDRAW. A receive that is reading the message goes back to its place.
+// What is not here any more has had its FIN, and what a device reads ends with one, or because the
+// memory is gone: these are the answer. One that the device may have matched, without having said
+// so yet, is remembered until it does. A Message that has it is of no more use.
 func (p *peer) takeWithdraw(id uint32) {
-	e := p.e
+	e, r := p.e, request{p.rank, id}
 	if cost, ok := e.unexp.Withdraw(p.rank, id); ok {
 		p.consumed(cost)
-		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: id})
+	} else if m := e.held[r]; m != nil {
+		m.fail(errWithdrawn)
+	} else if op := e.receiverLocked(r); op == nil {
+		p.remember(id)
+		return
+	} else if !op.loseMessage() {
 		return
 	}
-	if m := e.held[request{p.rank, id}]; m != nil {
-		m.fail(ErrWithdrawn)
-		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: id})
-		return
-	}
-	if op := e.receiverLocked(request{p.rank, id}); op != nil {
-		if op.linked && op.revoked() {
-			p.endRevoked(op, op.withdrawn())
-			return
-		}
-		op.read.withdraw = true
-		p.sendCtrl(ctrl{kind: ctrlTaken, id: id})
-	} else if len(p.withdraws) < maxWithdraws && !slices.Contains(p.withdraws, id) && p.mayBeMatched() {
-		p.withdraws = append(p.withdraws, id)
-	}
+	p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: id})
 }
 
 // maxWithdraws bounds peer.withdraws against one that withdraws what it has not sent.
 const maxWithdraws = 1 << 10
+
+// remember has identified find a request that p has withdrawn, if the device may have matched it.
+func (p *peer) remember(id uint32) {
+	if len(p.withdraws) < maxWithdraws && !slices.Contains(p.withdraws, id) && p.mayBeMatched() {
+		p.withdraws = append(p.withdraws, id)
+	}
+}
 
 // mayBeMatched reports whether the device has matched a message of p that may be a rendezvous
 // request: which one, Incomplete tells.
@@ -165,13 +156,12 @@ func (p *peer) mayBeMatched() bool {
 	})
 }
 
-// identified is called when the device has left a request to software, and so told which one it has
+// identified follows that the device has left a request to software, and so told which one it has
 // matched: p may have sent WITHDRAW for it.
 func (p *peer) identified(r *readState) {
 	if i := slices.Index(p.withdraws, r.appCtx); i >= 0 {
 		p.withdraws = slices.Delete(p.withdraws, i, i+1)
 		r.withdraw = true
-		p.sendCtrl(ctrl{kind: ctrlTaken, id: r.appCtx})
 	}
 	p.forgetWithdraws()
 }
@@ -210,9 +200,7 @@ func (e *Engine) receiverLocked(r request) *Op {
 // takeWithdrawn handles WITHDRAWN: the peer has removed the request, and the send ends. Without a
 // WITHDRAW of this rank it is ignored, as the peer may still read the buffer.
 func (p *peer) takeWithdrawn(id uint32) {
-	op := p.e.requestOfLocked(p.rank, id)
-	if op == nil || op.state != opWithdrawing && op.state != opTaken {
-		return
+	if op := p.e.requestOfLocked(p.rank, id); op != nil && op.state == opWithdrawing {
+		op.endRequest(Status{}, ErrCanceled)
 	}
-	op.endRequest(Status{}, ErrCanceled)
 }

@@ -124,28 +124,29 @@ func sendBriefly(t *testing.T, c *cluster, tag uint64) {
 	t.Helper()
 	err := c.e[0].Send(&patience{Context: bg}, 1, tag, fill(1000, 1))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, err, ErrWithdrawn)
+	require.ErrorIs(t, err, ErrMaybeDelivered)
 	require.ErrorContains(t, err, "may have the message")
 }
 
-// A deadline on a send takes the buffer back from a receiver that does not answer. Nonblocking
-// receives keep their order.
+// A deadline on a send takes the buffer back from a receiver that does not answer. Its receive goes
+// back to its place, before one that was posted later, and takes the next message.
 func TestRevoke(t *testing.T) {
-	for _, tags := range []int{0, 4} {
-		c := manual(t, 2, fakeOpts{revoke: true, tags: tags})
-		first, buf := c.e[1].Irecv(0, 5, exact, make([]byte, 2000)), make([]byte, 2000)
-		second := c.e[1].Irecv(0, 5, exact, buf)
-		sendBriefly(t, c, 5)
-		sendBriefly(t, c, 6) // unexpected: nobody ever sees it
-		require.NoError(t, c.e[0].Send(bg, 1, 5, fill(8, 2)))
-		c.step()
-		_, err := ended(t, first)
-		require.Equal(t, ErrWithdrawn, err)
-		c.got(second, buf, 8, 2)
-		require.EqualValues(t, 2, c.e[0].Metrics().Revoked)
-		require.EqualValues(t, 1, c.e[1].Metrics().Withdrawn)
-		c.quiet()
-	}
+	c := manual(t, 2, fakeOpts{revoke: true})
+	buf := make([]byte, 2000)
+	first := c.e[1].Irecv(0, 5, exact, buf)
+	second := c.e[1].Irecv(0, 5, exact, make([]byte, 2000))
+	sendBriefly(t, c, 5)
+	sendBriefly(t, c, 6) // unexpected: nobody ever sees it
+	require.NoError(t, c.e[0].Send(bg, 1, 5, fill(8, 2)))
+	c.step()
+	c.got(first, buf, 8, 2)
+	open(t, second)
+	require.NoError(t, c.e[0].Send(bg, 1, 5, fill(9, 3)))
+	c.step()
+	require.EqualValues(t, 9, statusOf(t, second).Len)
+	require.EqualValues(t, 2, c.e[0].Metrics().Canceled)
+	require.EqualValues(t, 1, c.e[1].Metrics().Returned)
+	c.quiet()
 }
 
 // Recv goes on to the next message, whether it waits when the withdrawn one comes or finds it
@@ -166,25 +167,23 @@ func TestRevokeRecv(t *testing.T) {
 		st, err := c.e[1].Recv(bg, 0, 5, exact, buf)
 		require.NoError(t, err)
 		require.Equal(t, fill(8, 2), buf[:st.Len])
-		require.EqualValues(t, 1, c.e[1].Metrics().Withdrawn)
+		require.EqualValues(t, 1, c.e[1].Metrics().Returned)
 		c.quiet()
 	}
 }
 
-// A receiver that is receiving the message says so when it is withdrawn.
-func TestWithdrawTaken(t *testing.T) {
-	for _, tags := range []int{0, 4} {
-		c := manual(t, 2, fakeOpts{revoke: true, tags: tags})
+// What a device reads, or cannot be abandoned, is received although it was withdrawn.
+func TestWithdrawnTooLate(t *testing.T) {
+	for _, opts := range []fakeOpts{{}, {revoke: true, tags: 4}} {
+		c := manual(t, 2, opts)
 		c.net.nodes[1].hold(true)
 		r := c.e[1].Irecv(0, 5, exact, make([]byte, 2000))
 		s := c.e[0].Isend(1, 5, fill(1000, 1))
 		c.step()
 		for range 3 {
-			c.e[0].mu.Lock()
-			s.op.withdraw()
-			c.e[0].mu.Unlock()
+			s.Cancel()
 			c.step()
-			require.Equal(t, opTaken, s.op.state)
+			open(t, s, r)
 		}
 		c.net.nodes[1].hold(false)
 		c.step()

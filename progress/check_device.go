@@ -88,15 +88,22 @@ func (o *offload) check(posted *matching.Posted[*Op]) {
 // checkKept: offload.kept has exactly the receives that are in the posted-receive queue and not in
 // the device, in order, up to offload.since; offload.waiting those of them that the device may get.
 func (o *offload) checkKept(posted *matching.Posted[*Op]) {
-	n, last := 0, uint64(0)
+	n, last, newest := 0, uint64(0), uint64(0)
 	for h, op := range o.keptAll(posted) {
 		checkEntry(op, "V5", "the list of those that software keeps", opPosted)
 		invariant.Check(op.kept == h, "V5", "a receive that software keeps is under another handle: %s", op.note.where())
-		invariant.Check(op.note.order > last, "V5", "a receive that software keeps is behind one that was posted later: %s", op.note.where())
-		may := len(op.buf) >= o.least && op.covered() && op.kind == kindReceive
+		before := last
+		if h == 0 { // those that are back may have been posted later
+			before = newest
+		}
+		invariant.Check(op.note.order > before, "V5", "a receive that software keeps is behind one that was posted later: %s", op.note.where())
+		may := len(op.buf) >= o.least && op.covered() && op.kind == kindReceive && !op.back
 		invariant.Check(op.linked == may, "V18", "a receive that may go to the device, or may not, waits for it %v: %s", op.linked, op.note.where())
 		invariant.Check(!may || h != 0, "V6", "a receive that may go to the device is not where others look for it: %s", op.note.where())
 		last = op.note.order
+		if !op.back {
+			newest = last
+		}
 		if may {
 			n++
 		}

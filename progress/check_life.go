@@ -92,9 +92,11 @@ func (op *Op) checkMove(to opState, allowed []opState) {
 		op.checkUnused()
 	case opRequested:
 		invariant.Check(len(op.buf) == 0 || op.region != nil, "V16", "a buffer that a peer may read is not registered: %s", op.note.where())
-	case opPosted:
-		c.orders++
-		op.note.order = c.orders
+	case opPosted, opReading:
+		if op.note.order == 0 || to == opPosted && !op.back {
+			c.orders++
+			op.note.order = c.orders
+		}
 	case opOffloaded:
 		c.added(op)
 	case opMatched:

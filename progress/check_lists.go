@@ -145,8 +145,8 @@ func (p *peer) checkFlow() {
 func (c listCheck) sends() {
 	e := c.e
 	checkSlots("sends", &e.sends, func(op *Op) {
-		checkEntry(op, "V16", "the table of rendezvous sends", opRequested, opWithdrawing, opTaken)
-		invariant.Check(op.room() == 0 || op.region != nil, "V16", "a buffer that a peer may read is not registered: %s", op.note.where())
+		checkEntry(op, "V16", "the table of rendezvous sends", opRequested, opWithdrawing)
+		invariant.Check(op.room() == 0 || op.region != nil || op.state == opWithdrawing, "V16", "a buffer that a peer may read is not registered: %s", op.note.where())
 		invariant.Check(e.peers[op.peer].lost == nil, "list", "a send to a rank that is lost has not ended: %s", op.note.where())
 	})
 }

@@ -118,7 +118,7 @@ func (d *dumper) slots(title string, t *slots) {
 		}
 		peer := "from " + rankName(op.peer)
 		switch op.state {
-		case opRequested, opWithdrawing, opTaken:
+		case opRequested, opWithdrawing:
 			peer = "to " + rankName(op.peer)
 		case opMatched, opReading:
 			peer = "from " + rankName(op.read.src)

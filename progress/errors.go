@@ -14,17 +14,17 @@ import (
 // Conditions to test with errors.Is. Package p2p gives them to its users under its own names. The
 // texts of this package's errors name no package: p2p puts its name in front of what it returns.
 var (
-	ErrTruncated = errors.New("message longer than the buffer")
-	ErrCanceled  = errors.New("operation canceled by Cancel")
-	ErrWithdrawn = errors.New("message withdrawn by its sender")
-	ErrPeerLost  = errors.New("peer lost")
-	ErrAborted   = errors.New("job aborted")
-	ErrClosed    = errors.New("world closed")
-	ErrFull      = errors.New("limit reached")
-	ErrInactive  = errors.New("request already completed")
-	ErrInvalid   = errors.New("invalid argument")
-	ErrFault     = errors.New("memory cannot be accessed")
-	ErrProtocol  = transport.ErrProtocol
+	ErrTruncated      = errors.New("message longer than the buffer")
+	ErrCanceled       = errors.New("operation canceled by Cancel")
+	ErrMaybeDelivered = errors.New("receiver did not answer and may have the message")
+	ErrPeerLost       = errors.New("peer lost")
+	ErrAborted        = errors.New("job aborted")
+	ErrClosed         = errors.New("world closed")
+	ErrFull           = errors.New("limit reached")
+	ErrInactive       = errors.New("request already completed")
+	ErrInvalid        = errors.New("invalid argument")
+	ErrFault          = errors.New("memory cannot be accessed")
+	ErrProtocol       = transport.ErrProtocol
 )
 
 // ErrQueueClosed is the ErrClosed of a Queue.
@@ -43,17 +43,16 @@ func (t *truncation) Error() string {
 }
 func (t *truncation) Unwrap() error { return ErrTruncated }
 
-// errRevoked ends a send whose buffer was deregistered; finishLocked makes a revokedError of it.
+// errWithdrawn ends the receive of a Message whose sender has withdrawn it.
+var errWithdrawn error = withdrawn{}
+
+type withdrawn struct{}
+
+func (withdrawn) Error() string { return "the sender has withdrawn the message" }
+func (withdrawn) Unwrap() error { return ErrInactive }
+
+// errRevoked ends a send whose buffer was deregistered; finishedLocked adds the context's error.
 var errRevoked = errors.New("send revoked")
-
-// revokedError is the context's error of a send whose receiver did not answer.
-type revokedError struct{ ctx error }
-
-func (e *revokedError) Error() string {
-	return e.ctx.Error() + " (the receiver did not answer and may have the message)"
-}
-func (e *revokedError) Unwrap() error        { return e.ctx }
-func (e *revokedError) Is(target error) bool { return target == ErrWithdrawn }
 
 // PeerError is in the chain of every error that a lost rank causes. With errors.Is its Cause is
 // none of what tells of the caller's own doing: the end of a context, a Cancel, a Close. A
@@ -84,7 +83,7 @@ func (e *PeerError) Unwrap() error {
 type lossCause struct{ err error }
 
 // ownErrors are the errors that tell of what the caller itself did.
-var ownErrors = []error{context.DeadlineExceeded, context.Canceled, os.ErrDeadlineExceeded, ErrCanceled, ErrWithdrawn, ErrClosed}
+var ownErrors = []error{context.DeadlineExceeded, context.Canceled, os.ErrDeadlineExceeded, ErrCanceled, ErrMaybeDelivered, ErrClosed}
 
 func (c lossCause) Error() string      { return c.err.Error() }
 func (c lossCause) As(target any) bool { return errors.As(c.err, target) }

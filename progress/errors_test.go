@@ -19,7 +19,7 @@ func TestLossIsNotTheCallersDoing(t *testing.T) {
 	timedOut := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ETIMEDOUT)}
 	deadline := &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
 	for _, own := range ownErrors {
-		for _, cause := range []error{own, fmt.Errorf("dial: %w", own), errors.Join(io.EOF, own), deadline, &revokedError{own}} {
+		for _, cause := range []error{own, fmt.Errorf("dial: %w", own), errors.Join(io.EOF, own), deadline, fmt.Errorf("%w (%w)", own, io.EOF)} {
 			require.NotErrorIs(t, peerError(1, cause), own)
 			require.NotErrorIs(t, fmt.Errorf("send: %w", peerError(1, cause)), own)
 			require.EqualError(t, peerError(1, cause), "rank 1 lost: "+cause.Error())

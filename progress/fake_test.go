@@ -61,29 +61,30 @@ type packet struct {
 }
 
 type fakeNode struct {
-	net      *fakeNet
-	rank     int
-	sink     transport.Sink
-	calls    []func(transport.Sink) // that the next poll makes
-	in       [][]packet             // by source
-	reads    []packet
-	regions  map[uint32]*fakeRegion
-	nextKey  uint32
-	cells    []uint64 // granted by peer
-	grants   []int    // peers that it has granted to
-	dead     bool
-	losses   []int // not reported yet
-	armed    bool
-	waiting  int
-	notify   chan struct{}
-	holdRds  bool  // reads stay where they are
-	noRegion error // what Register fails with
-	copying  bool  // a sender is in the middle of a copy
-	failRds  bool
-	broken   error // of Poll
-	closed   bool
-	dev      *fakeDevice
-	chains   []int // what SendEagers has returned, in order
+	net       *fakeNet
+	rank      int
+	sink      transport.Sink
+	calls     []func(transport.Sink) // that the next poll makes
+	in        [][]packet             // by source
+	reads     []packet
+	regions   map[uint32]*fakeRegion
+	nextKey   uint32
+	cells     []uint64 // granted by peer
+	grants    []int    // peers that it has granted to
+	dead      bool
+	losses    []int // not reported yet
+	armed     bool
+	waiting   int
+	notify    chan struct{}
+	holdRds   bool  // reads stay where they are
+	noRegion  error // what Register fails with
+	copying   bool  // a sender is in the middle of a copy
+	failRds   bool
+	broken    error // of Poll
+	closed    bool
+	dev       *fakeDevice
+	abandoned map[uint64]bool // ids of reads that write nothing
+	chains    []int           // what SendEagers has returned, in order
 }
 
 type fakeRegion struct {
@@ -273,6 +274,7 @@ func (n *fakeNode) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64)
 	if f.opts.room != 0 && len(n.reads) >= f.opts.room {
 		return transport.ErrAgain
 	}
+	delete(n.abandoned, id)
 	n.reads = append(n.reads, packet{kind: pkRead, peer: peer, dst: dst, id: id, app: rkey, tag: va})
 	n.eventLocked()
 	return nil
@@ -284,11 +286,10 @@ func (n *fakeNode) Abandon(_ int, id uint64) bool {
 	if n.copying {
 		return false
 	}
-	for i := range n.reads {
-		if n.reads[i].id == id {
-			n.reads[i].dst = nil
-		}
+	if n.abandoned == nil {
+		n.abandoned = map[uint64]bool{}
 	}
+	n.abandoned[id] = true
 	return true
 }
 
@@ -417,6 +418,9 @@ func (n *fakeNode) readLocked() (p packet, err error, ok bool) {
 		return p, nil, false
 	}
 	p, n.reads = n.reads[0], n.reads[1:]
+	if n.abandoned[p.id] {
+		p.dst = nil
+	}
 	return p, n.doReadLocked(&p), true
 }
 

@@ -96,6 +96,9 @@ func (m *Message) recv(ctx context.Context, mask uint64, buf []byte) (Status, er
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := m.use(); err != nil {
+		if m.alloc && err == errWithdrawn {
+			e.m.Returned++
+		}
 		e.m.failed(err)
 		return Status{}, err
 	}
@@ -103,7 +106,7 @@ func (m *Message) recv(ctx context.Context, mask uint64, buf []byte) (Status, er
 		return m.copyOut(buf)
 	}
 	op := e.newOpLocked(noteRecvCall, m.status.Source, m.status.Tag, mask, buf)
-	op.read = m.read
+	op.kind, op.read = kindMessage, m.read
 	op.startRead()
 	return e.finishLocked(ctx, op)
 }
@@ -120,7 +123,7 @@ func (m *Message) Irecv(buf []byte) Request {
 	} else if m.eager != nil {
 		op.complete(m.copyOut(buf))
 	} else {
-		op.read = m.read
+		op.kind, op.read = kindMessage, m.read
 		op.startRead()
 		e.leaveLocked()
 	}
@@ -155,7 +158,7 @@ func (m *Message) copyOut(buf []byte) (Status, error) {
 
 // RecvAlloc is Recv into a new slice of the message's length, of at most limit bytes; 0 is no
 // limit. What is longer, or than any slice can be, is ErrTruncated, with the first limit bytes, or
-// none.
+// none. Where the message is withdrawn meanwhile it probes again, behind what is posted then.
 func (e *Engine) RecvAlloc(ctx context.Context, src int, tag, mask uint64, limit int64) ([]byte, Status, error) {
 	for {
 		m := &Message{e: e, alloc: true}
@@ -167,7 +170,7 @@ func (e *Engine) RecvAlloc(ctx context.Context, src int, tag, mask uint64, limit
 		switch {
 		case err == nil || errors.Is(err, ErrTruncated):
 			return buf, st, err
-		case err == ErrWithdrawn: // as in Recv
+		case err == errWithdrawn: // the next one that matches
 		default:
 			return nil, st, err
 		}

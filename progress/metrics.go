@@ -8,6 +8,7 @@ type Metrics struct {
 	Offload OffloadMetrics
 
 	Grants      uint64 // times that a peer was granted more credit
+	Returned    uint64 // times that a receive went back to its place, or a RecvAlloc began again, without its message
 	Stale       uint64 // answers of peers that named no send, late or repeated
 	Sleeps      uint64 // waits for events in the transport
 	RequestsNow int    // rendezvous sends that the peer has not read yet
@@ -22,8 +23,6 @@ type Counters struct {
 	Unexpected               uint64 // messages that came before their receive
 	Truncated                uint64
 	Canceled                 uint64
-	Revoked                  uint64 // of them, sends whose buffer was deregistered without the receiver's answer
-	Withdrawn                uint64 // receives whose message was withdrawn while it was received
 	Queued                   uint64 // sends that had to wait for room or credit
 	HeldUp                   uint64 // times that sends to a peer were held up for credit
 	WantsSent, WantsReceived uint64 // receives that were named to peers whose sends are held up; the same by peers
@@ -77,13 +76,8 @@ func sizeClass(n uint64) int {
 // failed counts an operation that ends with an error.
 func (m *Metrics) failed(err error) {
 	switch err {
-	case ErrCanceled:
+	case ErrCanceled, errRevoked:
 		m.Canceled++
-	case errRevoked:
-		m.Canceled++
-		m.Revoked++
-	case ErrWithdrawn:
-		m.Withdrawn++
 	}
 }
 

@@ -113,7 +113,7 @@ func (o *offload) place(op *Op) {
 	posted := op.e.posted
 	for k := range posted.Since(o.since) {
 		if k != op {
-			k.kept = o.kept.Post(k.tag, k.mask, k)
+			o.keep(k)
 		}
 	}
 	o.since = posted.NextSeq()
@@ -133,8 +133,16 @@ func (o *offload) place(op *Op) {
 		o.due = true
 	}
 	*why++
-	op.kept = o.kept.Post(op.tag, op.mask, op)
+	o.keep(op)
 	o.waiting.push(op)
+}
+
+// keep appends a receive to those that software keeps, with the sequence number that it has in
+// the posted-receive queue.
+func (o *offload) keep(op *Op) {
+	seq, _ := op.e.posted.Seq(op.handle)
+	o.kept.SkipTo(seq)
+	op.kept = o.kept.Post(op.tag, op.mask, op)
 }
 
 // add adds a receive that no earlier one in software overlaps (V6) to the device's list.

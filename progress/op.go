@@ -20,7 +20,7 @@ type Status struct {
 // refer to nothing of the program: neither buffer nor error nor Message (checkFree). What an eager
 // message needs comes first, in three cache lines; of a send that ends at once in two.
 type Op struct {
-	// Event reports whether the operation has ended; the goroutine whose Take of it succeeds has
+	// Event says whether the operation has ended; the goroutine whose Take of it succeeds has
 	// consumed the outcome and owns the Op.
 	wait.Event
 	pool *opPool // constant: where it comes from, and goes back to; nil for Failed
@@ -28,12 +28,14 @@ type Op struct {
 
 	// All below is the engine's, under its lock, until the operation has ended; then the
 	// consumer's.
-	next   *Op     // in an opList, or in the pool
-	err    error   // the outcome, with status, which stays in the pool, for Peek; while cancelling too, unless the device has matched it
-	state  opState // see move
-	sync   bool    // of a send, constant: never eager, so that completion means matched
-	kind   opKind  // of a posted receive, constant: perhaps a probe
-	linked bool    // in a list: offload.waiting while posted, peer.readq or revoked while reading
+	next     *Op     // in an opList, or in the pool
+	err      error   // the outcome, with status, which stays in the pool, for Peek; while cancelling too, unless the device has matched it
+	state    opState // see move
+	sync     bool    // of a send, constant: never eager, so that completion means matched
+	kind     opKind  // of a posted receive, constant: perhaps a probe
+	canceled bool    // a receive that loses its message ends then
+	back     bool    // of a posted receive: in the place of an earlier post, so not for the device
+	linked   bool    // in a list: offload.waiting while posted, peer.readq or revoked while reading
 
 	status Status
 	buf    []byte  // the user's; nil once ended
@@ -104,7 +106,7 @@ func (e *Engine) newOpLocked(kind noteKind, peer int, tag, mask uint64, buf []by
 	e.mu.AssertHeld("the pool of operations")
 	op := e.ops.take()
 	op.move(opNew)
-	op.sync, op.kind = false, kindReceive
+	op.sync, op.kind, op.canceled, op.back = false, kindReceive, false, false
 	op.peer, op.tag, op.mask, op.buf = peer, tag, mask, buf
 	op.takeNote(kind)
 	return op

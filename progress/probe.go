@@ -19,6 +19,7 @@ type opKind uint8
 const (
 	kindReceive opKind = iota // any other operation too
 	kindVector                // a receive into several buffers
+	kindMessage               // a receive of a Message
 	kindProbe
 	kindMatchedProbe
 )

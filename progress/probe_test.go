@@ -335,7 +335,7 @@ func TestMessageOfLostRank(t *testing.T) {
 	require.Empty(t, e.held)
 }
 
-// A sender may take back what a matched probe holds, until it is received.
+// A sender may take back what a matched probe has taken, until it is received.
 func TestMessageWithdrawn(t *testing.T) {
 	for _, when := range []string{"before", "meanwhile", "after"} {
 		c := manual(t, 2, fakeOpts{revoke: true})
@@ -350,14 +350,15 @@ func TestMessageWithdrawn(t *testing.T) {
 			canceled(t, s)
 			r = m.Irecv(buf)
 			_, err := ended(t, r)
-			require.Equal(t, ErrWithdrawn, err)
+			require.Equal(t, errWithdrawn, err)
+			require.ErrorIs(t, err, ErrInactive)
+		} else if r = m.Irecv(buf); when == "meanwhile" {
+			s.Cancel()
+			c.step()
+			canceled(t, s)
+			_, err := ended(t, r)
+			require.Equal(t, errWithdrawn, err)
 		} else {
-			r = m.Irecv(buf)
-			if when == "meanwhile" {
-				s.Cancel()
-				c.step()
-				open(t, s, r)
-			}
 			c.net.nodes[1].holdRds = false
 			c.step()
 			s.Cancel()

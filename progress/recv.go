@@ -16,16 +16,6 @@ const AnySource = -1
 // Recv takes the oldest message that matches into buf. When ctx ends first the receive is
 // cancelled; the call returns once the buffer is free, with ctx's error if no message was faster.
 func (e *Engine) Recv(ctx context.Context, src int, tag, mask uint64, buf []byte) (Status, error) {
-	for {
-		// Nothing that this goroutine posts can come behind a Recv: a message that is withdrawn
-		// leaves no gap in its order.
-		if st, err := e.recvOnce(ctx, src, tag, mask, buf); err != ErrWithdrawn {
-			return st, err
-		}
-	}
-}
-
-func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []byte) (Status, error) {
 	if err := ctx.Err(); err != nil {
 		return Status{}, err
 	}
@@ -82,7 +72,7 @@ func (op *Op) await() {
 	}
 }
 
-// give completes a receive that was just posted with an unexpected message, or starts to read it.
+// give completes a receive with an unexpected message, or starts to read it.
 func (op *Op) give(m *unexpected.Message) {
 	if m.Rndv {
 		op.pull(m)
@@ -128,14 +118,21 @@ func unknownSource(src, size int) error {
 	return fmt.Errorf("%w: rank %d of %d", ErrInvalid, src, size)
 }
 
-// post appends a receive to the posted-receive queue. The unexpected messages were searched under
-// the same hold of the lock (V7).
+// post appends a receive to the posted-receive queue, or puts one that goes back into its place
+// there. The unexpected messages were searched under the same hold of the lock (V7).
 func (op *Op) post() {
 	e := op.e
+	back := op.state != opNew && !e.off.overtaken(op)
+	op.back = back
 	op.move(opPosted)
-	op.handle = e.posted.Post(op.tag, op.mask, op)
+	if back {
+		op.handle = e.posted.Return(e.posted.Place(op.handle), op.tag, op.mask, op)
+		e.off.returned(op)
+	} else {
+		op.handle = e.posted.Post(op.tag, op.mask, op)
+	}
 	e.from[op.fromIndex()]++
-	if len(op.buf) >= e.off.least {
+	if !back && len(op.buf) >= e.off.least {
 		e.off.place(op)
 	}
 	if len(e.memory.HeldUp()) != 0 {

@@ -214,8 +214,8 @@ func TestRetireTaken(t *testing.T) {
 	}
 }
 
-// A receive that loses its message after its context was retired ends as those that waited: a call
-// of Recv would go on in the context. So does one that is posted later.
+// A receive that loses its message after its context was retired ends as those that waited. So does
+// one that is posted later.
 func TestRetireWithdrawn(t *testing.T) {
 	c, h := withContexts(t, 2, fakeOpts{revoke: true})
 	c.net.nodes[1].holdRds = true
@@ -224,8 +224,7 @@ func TestRetireWithdrawn(t *testing.T) {
 	c.step()
 	c.e[1].Retire(1<<32, errRetired)
 	_, err := s.Finish(&patience{Context: bg}) // rank 1 does not answer
-	require.ErrorIs(t, err, ErrWithdrawn)
-	open(t, r)
+	require.ErrorIs(t, err, ErrMaybeDelivered)
 	c.net.nodes[1].holdRds = false
 	c.step()
 	h[1].require(t, "idle 1")

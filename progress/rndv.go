@@ -48,13 +48,17 @@ func (p *peer) request(op *Op) error {
 // endSend ends a send that has neither a place in a queue nor a slot. Its buffer is deregistered
 // first, so that no peer reads it later.
 func (op *Op) endSend(st Status, err error) {
+	op.deregister()
+	op.complete(st, err)
+}
+
+func (op *Op) deregister() {
 	if r := op.region; r != nil {
 		op.region = nil
-		if derr := r.Dereg(); derr != nil {
-			op.e.log.Error("send buffer stays registered", "rank", op.e.cfg.Rank, "err", derr)
+		if err := r.Dereg(); err != nil {
+			op.e.log.Error("send buffer stays registered", "rank", op.e.cfg.Rank, "err", err)
 		}
 	}
-	op.complete(st, err)
 }
 
 // endRequest ends a send that has a slot.
@@ -86,7 +90,7 @@ type readState struct {
 	want     uint64 // bytes to read
 	posted   uint64 // bytes that reads were posted for
 	active   int32  // reads that have not ended
-	withdraw bool   // the sender has sent WITHDRAW
+	withdraw bool   // the sender has sent WITHDRAW, and got no answer
 	err      error
 }
 
@@ -126,6 +130,9 @@ func checkRndv(src int, h *transport.RndvHdr) (readState, error) {
 
 // pull satisfies a receive by an unexpected rendezvous request.
 func (op *Op) pull(m *unexpected.Message) {
+	if op.state == opNew {
+		op.handle = op.e.posted.Skip() // its place, if it goes back
+	}
 	op.read = requested(m)
 	op.tag = m.Tag
 	op.e.dropLocked(m)
@@ -277,19 +284,20 @@ func (op *Op) readEnded() {
 	op.complete(Status{r.src, op.tag, int64(r.total)}, e.truncatedLocked(int(r.want), r.total))
 }
 
-// failsAlone ends a receive whose reads have ended with err, if that concerns its message alone: it
-// was withdrawn, or the memory at one end is gone. As after a withdrawal only the end of this
-// receive keeps the order. The sender of a message that cannot be written has done its part, and
-// its send succeeds, as that of one that is too long for its receive.
+// failsAlone handles a receive whose reads have ended with err, if that concerns its message alone.
+// A message that was withdrawn sends it back to its place. It ends where the memory at one end is
+// gone. The sender of a message that cannot be written has done its part, and its send succeeds, as
+// that of one that is too long for its receive.
 func (op *Op) failsAlone(err error) bool {
 	p, name := &op.e.peers[op.read.src], op.read.appCtx
 	switch err {
 	case transport.ErrDeregistered:
 		if p.lost != nil && !op.read.withdraw {
 			op.complete(Status{}, peerError(p.rank, p.lost))
-		} else {
-			op.endWithdrawn()
+			break
 		}
+		op.goBack()
+		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: name})
 	case transport.ErrUnreadable:
 		p.sendCtrl(ctrl{kind: ctrlUnreadable, id: name})
 		op.complete(Status{}, fmt.Errorf("%w: the sender's buffer was unmapped or protected before its send had ended", ErrFault))

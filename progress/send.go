@@ -9,8 +9,8 @@ import (
 
 // Send sends buf to rank dst and returns when buf may be used again. When ctx ends first the send
 // is cancelled; the call returns once the buffer is free, with ctx's error if the message was not
-// sent. An error that is ErrWithdrawn too says that the receiver did not answer: it may have the
-// message.
+// sent. An error that is ErrMaybeDelivered too says that the receiver did not answer: it may have
+// the message.
 func (e *Engine) Send(ctx context.Context, dst int, tag uint64, buf []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -193,10 +193,6 @@ func (s *sink) Ctrl(src int, msg []byte) {
 		p.takeWithdraw(c.id)
 	case ctrlWithdrawn:
 		p.takeWithdrawn(c.id)
-	case ctrlTaken:
-		if op := e.requestOfLocked(src, c.id); op != nil && op.state == opWithdrawing {
-			op.move(opTaken)
-		}
 	case ctrlUnreadable:
 		p.takeUnreadable(c.id)
 	case ctrlAbort:

@@ -16,10 +16,8 @@ import "github.com/tagmatch/tagmatch/internal/invariant"
 //	             in its peer's queue, peer.out
 //	requested    launch         withdrawing, ended
 //	             in Engine.sends, registered: the peer was sent a rendezvous request
-//	withdrawing  withdraw       taken, ended
-//	             as requested, and the peer was sent WITHDRAW
-//	taken        sink.Ctrl      withdrawing, ended
-//	             as withdrawing, and the peer has answered that it is receiving the message
+//	withdrawing  withdraw       ended
+//	             as requested, and the peer was sent WITHDRAW; perhaps not registered any more
 //
 //	a receive:
 //	posted       post           offloaded, reading, ended
@@ -31,9 +29,9 @@ import "github.com/tagmatch/tagmatch/internal/invariant"
 //	cancelling   del            matched, ended
 //	             in offload.slots, the transport's: a signalled DEL is posted; then it ends with
 //	             err
-//	matched      sink.Matched   reading, ended
+//	matched      sink.Matched   posted, reading, ended
 //	             in offload.slots, the transport's: the device has matched it and not finished
-//	reading      startRead      ended
+//	reading      startRead      posted, reading, ended
 //	             in Engine.reads, the transport's; in peer.readq too while a read waits for room,
 //	             in peer.revoked once the message was deregistered
 //	abandoned    abandon        ended
@@ -54,7 +52,6 @@ const (
 	opQueued
 	opRequested
 	opWithdrawing
-	opTaken
 	opPosted
 	opOffloaded
 	opCancelling
@@ -67,7 +64,7 @@ const (
 	opStates
 )
 
-var opStateNames = [opStates]string{"new", "queued", "requested", "withdrawing", "taken", "posted",
+var opStateNames = [opStates]string{"new", "queued", "requested", "withdrawing", "posted",
 	"offloaded", "cancelling", "matched", "reading", "abandoned", "flushing", "waiting for room", "ended"}
 
 // opMoves are the states that may follow each.
@@ -75,13 +72,12 @@ var opMoves = [opStates][]opState{
 	opNew:         {opQueued, opRequested, opPosted, opReading, opAbandoned, opFlushing, opRoom, opEnded},
 	opQueued:      {opRequested, opEnded},
 	opRequested:   {opWithdrawing, opEnded},
-	opWithdrawing: {opTaken, opEnded},
-	opTaken:       {opWithdrawing, opEnded},
+	opWithdrawing: {opEnded},
 	opPosted:      {opOffloaded, opReading, opEnded},
 	opOffloaded:   {opCancelling, opMatched, opReading, opEnded},
 	opCancelling:  {opMatched, opEnded},
-	opMatched:     {opReading, opEnded},
-	opReading:     {opEnded},
+	opMatched:     {opPosted, opReading, opEnded},
+	opReading:     {opPosted, opReading, opEnded}, // of another message, see goBack
 	opAbandoned:   {opEnded},
 	opFlushing:    {opEnded},
 	opRoom:        {opEnded},

@@ -131,7 +131,7 @@ func (e *Engine) matchedLocked(what string, id uint64) *Op {
 }
 
 // source returns the sender of a matched message. If err is not nil, or the source is no rank that
-// may send there, it ends the receive and returns nil.
+// may send there, it ends the receive, or sends it back, and returns nil.
 func (op *Op) source(err error) *peer {
 	e := op.e
 	src := op.read.src
@@ -141,7 +141,7 @@ func (op *Op) source(err error) *peer {
 	case src < 0 || src >= len(e.peers):
 		op.complete(Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
 	case e.contexts.outside(src, op.tag): // as Matched has found
-		op.endWithdrawn()
+		op.goBack()
 	case err == transport.ErrDeregistered && op.revokedInDevice():
 		e.peers[src].pass(unexpected.RecordCost)
 	case op.failsAlone(err):

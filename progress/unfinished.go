@@ -55,7 +55,7 @@ func (op *Op) unfinished() Unfinished {
 		u.Kind, u.State = UnfinishedSend, "not sent"
 	case opRequested:
 		u.Kind, u.State = UnfinishedSend, "not received"
-	case opWithdrawing, opTaken:
+	case opWithdrawing:
 		u.Kind, u.State = UnfinishedSend, "canceled, and the receiver has not answered"
 	case opMatched, opReading:
 		u.Peer, u.State = op.read.src, "its message is being received"

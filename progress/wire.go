@@ -12,7 +12,7 @@ import (
 // at the end.
 
 // wireVersion is that of addresses, rendezvous headers and control messages.
-const wireVersion = 6
+const wireVersion = 7
 
 // address is what one engine tells the others.
 //
@@ -79,12 +79,11 @@ type ctrlKind uint8
 
 const (
 	ctrlWithdraw  ctrlKind = 1 // id: the sender withdraws its rendezvous request
-	ctrlWithdrawn ctrlKind = 2 // id: answer: it was not matched and is gone
+	ctrlWithdrawn ctrlKind = 2 // id: answer: it is gone; without this one a FIN comes
 	ctrlAbort     ctrlKind = 3 // body: the reason, text that begins with that of ErrAborted
 
-	ctrlHeld  ctrlKind = 4 // sends to this rank are held up for credit, or no more: see heldLen
-	ctrlWant  ctrlKind = 5 // an answer to HELD: see wantLen
-	ctrlTaken ctrlKind = 8 // id: the other answer: it was matched and is being received; a FIN comes
+	ctrlHeld ctrlKind = 4 // sends to this rank are held up for credit, or no more: see heldLen
+	ctrlWant ctrlKind = 5 // an answer to HELD: see wantLen
 
 	ctrlUnreadable ctrlKind = 13 // id: the send, whose buffer cannot be read: both ends have failed
 

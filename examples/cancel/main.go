@@ -78,7 +78,7 @@ func impatient(ctx context.Context, c *p2p.Comm) error {
 	}
 
 	// A large message stays with its sender until it is received. A Send that gives up takes it
-	// back, and it never arrives. Only if the error is p2p.ErrWithdrawn too may it have been
+	// back, and it never arrives. Only if the error is p2p.ErrMaybeDelivered too may it have been
 	// received: then the other rank did not say.
 	short, stop = context.WithTimeout(ctx, patience)
 	defer stop()

@@ -286,7 +286,7 @@ func (p *player) cancelReceives(ctx context.Context) {
 		r.Cancel()
 		st, err := r.Wait(ctx)
 		p.onlyOnce(r)
-		if errors.Is(err, p2p.ErrCanceled) || errors.Is(err, p2p.ErrWithdrawn) {
+		if errors.Is(err, p2p.ErrCanceled) {
 			continue
 		}
 		if !p.check(p.other(), err) || err != nil {

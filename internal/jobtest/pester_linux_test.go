@@ -49,7 +49,8 @@ func (p *pesterer) run(ctx context.Context, stop <-chan struct{}) error {
 
 // pestered are the errors that operations with a hostile rank may have: those of the caller's own
 // doing, and those that a rank which is well may cause too.
-var pestered = []error{context.DeadlineExceeded, p2p.ErrCanceled, p2p.ErrTruncated, p2p.ErrFull, p2p.ErrFault, p2p.ErrWithdrawn}
+var pestered = []error{context.DeadlineExceeded, p2p.ErrCanceled, p2p.ErrTruncated, p2p.ErrFull, p2p.ErrFault, p2p.ErrMaybeDelivered,
+	p2p.ErrInactive} // the last of a Message that the hostile rank took back
 
 // step has one operation, which ends by itself or after some time.
 func (p *pesterer) step(ctx context.Context) error {

@@ -137,7 +137,7 @@ func (s *schedule) round(ctx context.Context, round int) error {
 		return err
 	}
 	h := s.history(round, ops, withdrawn)
-	if err := s.drain(ctx, h, withdrawn); err != nil {
+	if err := s.drain(ctx, h); err != nil {
 		return err
 	}
 	for _, op := range ops { // every message was received, so every send ends
@@ -145,7 +145,7 @@ func (s *schedule) round(ctx context.Context, round int) error {
 			return err
 		}
 	}
-	if err := matchmodel.Check(h); err != nil {
+	if err := matchmodel.Check(h); err != nil && (h.Returns == 0 || !errors.Is(err, matchmodel.ErrUndecided)) {
 		return err
 	}
 	// A barrier: no message of the next round may match receives of this one.
@@ -277,57 +277,49 @@ func exchange(ctx context.Context, w *p2p.World, tag p2p.Tag, mine []uint64) ([]
 	return theirs, p2p.WaitAll(ctx, reqs, nil)
 }
 
-// history returns what this rank saw in the round so far, without withdrawn messages and cancelled
-// receives.
+// history returns what this rank saw in the round so far, without cancelled receives. A receive may
+// have had a withdrawn message for a time: nobody knows for how long.
 func (s *schedule) history(round int, ops []*posted, withdrawn []uint64) *matchmodel.History {
-	h := &matchmodel.History{Messages: make([][]uint64, s.w.Size())}
+	h := &matchmodel.History{Messages: make([][]uint64, s.w.Size()), Withdrawn: make([][]int, s.w.Size()), Behind: true}
 	for src := range s.w.Size() {
-		seq := 0
 		for _, p := range s.plan(round, src) {
-			if !p.send || p.peer != s.w.Rank() {
-				continue
-			}
-			if withdrawn[src]>>seq&1 == 0 {
+			if p.send && p.peer == s.w.Rank() {
 				h.Messages[src] = append(h.Messages[src], uint64(p.tag))
 			}
-			seq++
+		}
+		sent := len(h.Messages[src])
+		h.Withdrawn[src] = make([]int, sent)
+		for seq := range sent {
+			if withdrawn[src]>>seq&1 != 0 {
+				h.Withdrawn[src][seq] = sent
+				h.Returns++
+			}
 		}
 	}
 	for _, op := range ops {
 		if op.send || op.err != nil {
 			continue
 		}
-		h.Recvs = append(h.Recvs, s.observed(op, withdrawn))
+		h.Recvs = append(h.Recvs, s.observed(op))
 	}
 	return h
 }
 
 // observed converts a completed receive to the model's terms.
-func (s *schedule) observed(op *posted, withdrawn []uint64) matchmodel.Recv {
+func (s *schedule) observed(op *posted) matchmodel.Recv {
 	r := matchmodel.Recv{Source: op.peer, Tag: uint64(op.tag), Mask: uint64(op.mask), GotSource: -2}
 	if !s.useRaw && op.mask != p2p.MaskExact {
 		r.Mask = 0
 	}
-	if src, seq, ok := parseMessage(op.buf, op.st); ok && src < len(withdrawn) {
-		r.GotSource, r.Got = src, compact(withdrawn[src], seq)
+	if src, seq, ok := parseMessage(op.buf, op.st); ok {
+		r.GotSource, r.Got = src, seq
 	}
 	return r
 }
 
-// compact is the number of message seq among those that were not withdrawn.
-func compact(withdrawn uint64, seq int) int {
-	n := 0
-	for i := range seq {
-		if withdrawn>>i&1 == 0 {
-			n++
-		}
-	}
-	return n
-}
-
 // drain receives the remaining messages, and adds these receives to the history.
-func (s *schedule) drain(ctx context.Context, h *matchmodel.History, withdrawn []uint64) error {
-	left := -len(h.Recvs)
+func (s *schedule) drain(ctx context.Context, h *matchmodel.History) error {
+	left := -len(h.Recvs) - h.Returns
 	for _, m := range h.Messages {
 		left += len(m)
 	}
@@ -344,7 +336,7 @@ func (s *schedule) drain(ctx context.Context, h *matchmodel.History, withdrawn [
 			return fmt.Errorf("draining one of %d messages: %w", left, err)
 		}
 		op.st = st
-		h.Recvs = append(h.Recvs, s.observed(op, withdrawn))
+		h.Recvs = append(h.Recvs, s.observed(op))
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func takenRole(ctx context.Context, w *p2p.World) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, p2p.ErrWithdrawn) || !errors.As(err, &lost) || len(lost.Ranks) != 1 || lost.Ranks[0] != 0:
+	case !errors.As(err, &lost) || len(lost.Ranks) != 1 || lost.Ranks[0] != 0:
 		return fmt.Errorf("a receive from a rank that has closed its World: %w", err)
 	}
 	fmt.Println("lost")

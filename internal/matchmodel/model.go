@@ -9,15 +9,16 @@
 // a posted receive takes the first arrived message that it matches. Check searches for an
 // interleaving with exactly the observed outcome.
 //
-// The caller leaves out receives that ended cancelled and messages that were withdrawn: neither was
-// ever first in line for another, so the rest behaves as without them. A receive that may have had
-// a message, and was cancelled with it, is not left out: other receives could not get that message
-// meanwhile.
+// The caller leaves out receives that ended cancelled: none was ever first in line for another, so
+// the rest behaves as without them. A receive that may have had a message, and was cancelled with
+// it, is not left out: other receives could not get that message meanwhile. Nor is a message that
+// was withdrawn, where a receive may have had it for a time: see away.go.
 package matchmodel
 
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,6 +58,14 @@ func (r *Recv) accepts(src int, tag uint64) bool {
 type History struct {
 	Recvs    []Recv
 	Messages [][]uint64 // by source: the tags, in the order of sending
+
+	// Withdrawn says of these messages, where it has them, how many messages their senders had sent
+	// when they had them back; 0 is not withdrawn. A receive may have had such a message until
+	// then. It went back to its place; with Behind perhaps behind the receives that were posted.
+	// That has happened Returns times at most.
+	Withdrawn [][]int
+	Behind    bool
+	Returns   int
 }
 
 // message is one of History.Messages.
@@ -80,6 +89,11 @@ type search struct {
 	held    map[int]message // messages that receives in gone hold
 	holder  map[message]int // the inverse of held
 	arrived map[message]int // when: gives a returned message its old place
+
+	returns int              // how many receives more may have a withdrawn message
+	away    map[int]message  // receives that have a message which is withdrawn later
+	used    map[message]bool // withdrawn messages that a receive has, or had
+	behind  []behind         // receives that went back behind others
 }
 
 // maxCount bounds receives, sources and messages of one source: the search is exponential in the
@@ -89,6 +103,9 @@ const maxCount = 255
 // maxStates bounds the search, in states without a solution. A legal history needs few of them, an
 // illegal one can have more than there is memory for.
 const maxStates = 1 << 18
+
+// ErrUndecided is the error of Check where it has not searched all interleavings.
+var ErrUndecided = errors.New("no interleaving found")
 
 // Check returns nil if the rules allow h, else an error that describes it. It refuses a history
 // with more than 255 receives, sources, or messages of one source, and one for which it finds no
@@ -100,7 +117,7 @@ func check(h *History, most int) error {
 		return fmt.Errorf("history too large to check: at most %d receives, sources and messages of a source", maxCount)
 	}
 	s := &search{h: h, most: most, taker: map[message]int{}, next: make([]int, len(h.Messages)), seen: map[string]bool{},
-		over: map[int]bool{}, held: map[int]message{}, holder: map[message]int{}, arrived: map[message]int{}}
+		over: map[int]bool{}, held: map[int]message{}, holder: map[message]int{}, arrived: map[message]int{}, away: map[int]message{}, used: map[message]bool{}}
 	for i := range h.Recvs {
 		r := &h.Recvs[i]
 		if r.Gone {
@@ -113,6 +130,9 @@ func check(h *History, most int) error {
 			return fmt.Errorf("receive %d got message %d of source %d, which was never sent", i, r.Got, r.GotSource)
 		}
 		m := message{r.GotSource, r.Got}
+		if s.withdrawn(m) {
+			return fmt.Errorf("receive %d got message %d of source %d, which was withdrawn", i, r.Got, r.GotSource)
+		}
 		if j, ok := s.taker[m]; ok {
 			return fmt.Errorf("receives %d and %d both got message %d of source %d", j, i, m.seq, m.src)
 		}
@@ -121,16 +141,33 @@ func check(h *History, most int) error {
 		}
 		s.taker[m] = i
 	}
-	for _, s.late = range []bool{false, true} { // if one finds nothing in time, the other may
+	if h.Returns > 0 {
+		s.most /= 8 // there are many searches
+	}
+	var err error
+	for ; s.returns <= h.Returns; s.returns++ { // few suffice mostly
+		switch found := s.both(); {
+		case found == nil:
+			return nil
+		case err == nil || errors.Is(found, ErrUndecided):
+			err = found
+		}
+	}
+	return err
+}
+
+// both searches in both orders: if one finds nothing in time, the other may.
+func (s *search) both() error {
+	for _, s.late = range []bool{false, true} {
 		clear(s.seen)
 		switch {
 		case s.run():
 			return nil
-		case len(s.seen) < most:
-			return fmt.Errorf("no interleaving explains this history:\n%s", h)
+		case len(s.seen) < s.most:
+			return fmt.Errorf("no interleaving explains this history:\n%s", s.h)
 		}
 	}
-	return fmt.Errorf("no interleaving found in %d states that explains this history:\n%s", most, h)
+	return fmt.Errorf("%w in %d states that explains this history:\n%s", ErrUndecided, s.most, s.h)
 }
 
 func (s *search) tag(m message) uint64 { return s.h.Messages[m.src][m.seq] }
@@ -144,7 +181,7 @@ func (s *search) run() bool {
 	if s.seen[key] || len(s.seen) == s.most {
 		return false
 	}
-	if s.post() || s.late && s.arriveAny() || s.endAny() || !s.late && s.arriveAny() {
+	if s.post() || s.late && s.arriveAny() || s.endAny() || !s.late && s.arriveAny() || s.backAny() {
 		return true
 	}
 	if len(s.seen) < s.most {
@@ -154,7 +191,7 @@ func (s *search) run() bool {
 }
 
 func (s *search) done() bool {
-	if s.posted < len(s.h.Recvs) || len(s.over) < len(s.gone) {
+	if s.posted < len(s.h.Recvs) || len(s.over) < len(s.gone) || len(s.away) != 0 {
 		return false
 	}
 	for src, n := range s.next {
@@ -170,34 +207,29 @@ func (s *search) post() bool {
 	if s.posted == len(s.h.Recvs) || slices.ContainsFunc(s.gone, func(i int) bool { return i < s.posted && !s.over[i] && s.h.Recvs[i].Until <= s.posted }) {
 		return false
 	}
-	r := &s.h.Recvs[s.posted]
-	at := -1
-	for i, m := range s.unexp {
-		if r.accepts(m.src, s.tag(m)) {
-			at = i
-			break
-		}
-	}
+	s.posted++
+	ok := s.look(s.posted - 1)
+	s.posted--
+	return ok
+}
+
+// look tries what a receive that is posted, or goes back, may find: the oldest message that it
+// matches, or nothing.
+func (s *search) look(recv int) bool {
+	r := &s.h.Recvs[recv]
+	at := slices.IndexFunc(s.unexp, func(m message) bool { return r.accepts(m.src, s.tag(m)) })
 	if at < 0 {
-		if !s.waits(r) {
-			return false // its message has arrived and gone to another receive
-		}
-		s.posted++
-		ok := s.run()
-		s.posted--
-		return ok
+		return s.waits(r) && s.run() || s.lookAway(recv, len(s.arrived)) // else its message has gone to another receive
 	}
 	m := s.unexp[at]
 	if !r.Gone && (r.Got == Unmatched || m != (message{r.GotSource, r.Got})) {
-		return false
+		return s.lookAway(recv, s.arrived[m])
 	}
 	old := s.unexp
 	s.unexp = slices.Delete(slices.Clone(old), at, at+1)
-	s.posted++
-	ok := s.holding(s.posted-1, m, s.run)
-	s.posted--
+	ok := s.holding(recv, m, s.run)
 	s.unexp = old
-	return ok
+	return ok || s.lookAway(recv, s.arrived[m])
 }
 
 // holding continues with a message held by a receive, which keeps it only if it ends without one.
@@ -225,8 +257,12 @@ func (s *search) arriveAny() bool {
 	return slices.ContainsFunc(next, func(m message) bool { return s.arrive(m.src) })
 }
 
-// receiver is the receive of a message; messages without one come last.
+// receiver is the receive of a message; messages without one come last, but withdrawn ones, which
+// need none, first.
 func (s *search) receiver(m message) int {
+	if s.withdrawn(m) {
+		return -1
+	}
 	if r, ok := s.taker[m]; ok {
 		return r
 	}
@@ -236,10 +272,18 @@ func (s *search) receiver(m message) int {
 // arrive tries the arrival of src's next message.
 func (s *search) arrive(src int) bool {
 	m := message{src, s.next[src]}
+	if s.before(m) {
+		return false
+	}
 	first := s.firstPosted(m)
 	s.next[src]++
 	s.arrived[m] = len(s.arrived)
-	ok := s.offer(m, first)
+	ok := false
+	if s.withdrawn(m) {
+		ok = s.run() || first >= 0 && s.leave(first, m)
+	} else {
+		ok = s.offer(m, first)
+	}
 	delete(s.arrived, m)
 	s.next[src]--
 	return ok
@@ -253,7 +297,7 @@ func (s *search) offer(m message, first int) bool {
 		return s.holding(first, m, s.run)
 	case first >= 0:
 		return taken && taker == first && s.run() // else the wrong receive took it
-	case taken && taker < s.posted:
+	case taken && taker < s.posted && !s.isAway(taker):
 		return false // its receive was posted before and does not wait
 	}
 	old := s.unexp
@@ -277,7 +321,7 @@ func (s *search) hopeless(at int) bool {
 	}
 	for i := s.posted; i < s.receiver(m); i++ {
 		r := &s.h.Recvs[i]
-		if r.Gone || !r.accepts(m.src, s.tag(m)) {
+		if r.Gone || !r.accepts(m.src, s.tag(m)) || s.mayLeave(r) {
 			continue
 		}
 		if r.Got == Unmatched {
@@ -309,6 +353,11 @@ func (s *search) end(i int) bool {
 	}
 	s.over[i] = true
 	then := s.run
+	if had, away := s.away[i]; away { // others may have that message now
+		delete(s.away, i)
+		delete(s.used, had)
+		defer func() { s.away[i], s.used[had] = had, true }()
+	}
 	if holds {
 		delete(s.held, i)
 		delete(s.holder, m)
@@ -324,26 +373,29 @@ func (s *search) end(i int) bool {
 
 // wanted reports whether a posted receive waits that matches m and is not asked to end.
 func (s *search) wanted(m message) bool {
-	for i := s.firstPosted(m); i >= 0; i = s.nextPosted(m, i+1) {
-		if r := &s.h.Recvs[i]; !r.Leaving || r.From > s.posted {
+	for i := range s.order() {
+		if r := &s.h.Recvs[i]; s.could(i, m) && (!r.Leaving || r.From > s.posted) {
 			return true
 		}
 	}
 	return false
 }
 
-func (s *search) firstPosted(m message) int { return s.nextPosted(m, 0) }
-
-// nextPosted is firstPosted among those from i on.
-func (s *search) nextPosted(m message, i int) int {
-	for ; i < s.posted; i++ {
-		r := &s.h.Recvs[i]
-		_, holds := s.held[i]
-		if !holds && !s.over[i] && s.waits(r) && r.accepts(m.src, s.tag(m)) {
+// firstPosted is the first posted receive that waits and matches m, or -1.
+func (s *search) firstPosted(m message) int {
+	for i := range s.order() {
+		if s.could(i, m) {
 			return i
 		}
 	}
 	return -1
+}
+
+// could reports whether a posted receive waits that matches m.
+func (s *search) could(i int, m message) bool {
+	r := &s.h.Recvs[i]
+	_, holds := s.held[i]
+	return !holds && !s.over[i] && !s.isAway(i) && s.waits(r) && r.accepts(m.src, s.tag(m))
 }
 
 // waits reports whether a posted receive waits: its message has not arrived, or another receive
@@ -367,6 +419,9 @@ func (s *search) key() string {
 	b = binary.AppendUvarint(b, uint64(len(s.unexp)))
 	for _, m := range s.unexp {
 		b = append(b, byte(m.src), byte(m.seq))
+	}
+	if s.h.Returns > 0 {
+		b = s.awayKey(b)
 	}
 	if len(s.gone) == 0 {
 		return string(b)
@@ -395,7 +450,11 @@ func (s *search) key() string {
 func (h *History) String() string {
 	var b strings.Builder
 	for src, tags := range h.Messages {
-		fmt.Fprintf(&b, "source %d sent tags %x\n", src, tags)
+		fmt.Fprintf(&b, "source %d sent tags %x", src, tags)
+		if src < len(h.Withdrawn) {
+			fmt.Fprintf(&b, ", withdrawn until %d", h.Withdrawn[src])
+		}
+		b.WriteByte('\n')
 	}
 	for i, r := range h.Recvs {
 		fmt.Fprintf(&b, "receive %d: source %d tag %x mask %x got ", i, r.Source, r.Tag, r.Mask)

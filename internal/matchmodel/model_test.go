@@ -21,40 +21,53 @@ func TestRules(t *testing.T) {
 	leaving := func(tag, mask uint64, from, got int) Recv {
 		return Recv{Source: AnySource, Tag: tag, Mask: mask, Got: got, Leaving: true, From: from}
 	}
+	// Messages of one source with tag 7, of which it had the first back when it had sent so many.
+	withdrawn := func(until int, behind bool, recvs ...Recv) History {
+		return History{Recvs: recvs, Messages: [][]uint64{{7, 7, 7}}, Withdrawn: [][]int{{until}}, Behind: behind, Returns: 1}
+	}
+	inPlace := []Recv{recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 2)}
+	turned := []Recv{recv(0, 7, all, 0, 2), recv(0, 7, all, 0, 1)}
 	for _, c := range []struct {
 		name string
 		h    History
 		ok   bool
 	}{
 		{"nothing", History{}, true},
-		{"one", History{[]Recv{recv(0, 7, all, 0, 0)}, [][]uint64{{7}}}, true},
-		{"left matchable", History{[]Recv{recv(0, 7, all, 0, Unmatched)}, [][]uint64{{7}}}, false},
-		{"wrong tag", History{[]Recv{recv(0, 8, all, 0, 0)}, [][]uint64{{7}}}, false},
-		{"wrong source", History{[]Recv{recv(1, 7, all, 0, 0)}, [][]uint64{{7}, {}}}, false},
-		{"never sent", History{[]Recv{recv(0, 7, all, 0, 1)}, [][]uint64{{7}}}, false},
-		{"twice", History{[]Recv{recv(0, 7, all, 0, 0), recv(0, 7, all, 0, 0)}, [][]uint64{{7}}}, false},
-		{"in order", History{[]Recv{recv(0, 7, all, 0, 0), recv(0, 7, all, 0, 1)}, [][]uint64{{7, 7}}}, true},
-		{"overtaken", History{[]Recv{recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, false},
-		{"other tags may pass", History{[]Recv{recv(0, 8, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 8}}}, true},
-		{"wildcard posted first gets it", History{[]Recv{recv(0, 0, 0, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 8}}}, false},
-		{"sources interleave", History{[]Recv{recv(AnySource, 0, 0, 1, 0), recv(AnySource, 0, 0, 0, 0)}, [][]uint64{{7}, {7}}}, true},
-		{"later receive stole", History{[]Recv{recv(AnySource, 7, all, 0, Unmatched), recv(AnySource, 7, all, 0, 0)}, [][]uint64{{7}}}, false},
+		{"one", History{Recvs: []Recv{recv(0, 7, all, 0, 0)}, Messages: [][]uint64{{7}}}, true},
+		{"left matchable", History{Recvs: []Recv{recv(0, 7, all, 0, Unmatched)}, Messages: [][]uint64{{7}}}, false},
+		{"wrong tag", History{Recvs: []Recv{recv(0, 8, all, 0, 0)}, Messages: [][]uint64{{7}}}, false},
+		{"wrong source", History{Recvs: []Recv{recv(1, 7, all, 0, 0)}, Messages: [][]uint64{{7}, {}}}, false},
+		{"never sent", History{Recvs: []Recv{recv(0, 7, all, 0, 1)}, Messages: [][]uint64{{7}}}, false},
+		{"twice", History{Recvs: []Recv{recv(0, 7, all, 0, 0), recv(0, 7, all, 0, 0)}, Messages: [][]uint64{{7}}}, false},
+		{"in order", History{Recvs: []Recv{recv(0, 7, all, 0, 0), recv(0, 7, all, 0, 1)}, Messages: [][]uint64{{7, 7}}}, true},
+		{"overtaken", History{Recvs: []Recv{recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, Messages: [][]uint64{{7, 7}}}, false},
+		{"other tags may pass", History{Recvs: []Recv{recv(0, 8, all, 0, 1), recv(0, 7, all, 0, 0)}, Messages: [][]uint64{{7, 8}}}, true},
+		{"wildcard posted first gets it", History{Recvs: []Recv{recv(0, 0, 0, 0, 1), recv(0, 7, all, 0, 0)}, Messages: [][]uint64{{7, 8}}}, false},
+		{"sources interleave", History{Recvs: []Recv{recv(AnySource, 0, 0, 1, 0), recv(AnySource, 0, 0, 0, 0)}, Messages: [][]uint64{{7}, {7}}}, true},
+		{"later receive stole", History{Recvs: []Recv{recv(AnySource, 7, all, 0, Unmatched), recv(AnySource, 7, all, 0, 0)}, Messages: [][]uint64{{7}}}, false},
 		// Receive 0 got source 1's message only after receive 1 got source 0's second: impossible
 		// in time.
-		{"cycle", History{[]Recv{recv(AnySource, 0, 0, 0, 1), recv(0, 0, 0, 0, 0)}, [][]uint64{{1, 2}}}, false},
-		{"requeued and got", History{[]Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, 0), recv(0, 7, all, 0, 1)}, [][]uint64{{7, 7}}}, true},
-		{"requeued to its old place", History{[]Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, false},
-		{"later one got meanwhile", History{[]Recv{gone(7, all, 2, 2), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, true},
-		{"requeued to who waits", History{[]Recv{gone(7, all, 3, 3), recv(0, 0, 0, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 8}}}, false},
-		{"requeued before one waits", History{[]Recv{gone(7, all, 2, 2), recv(0, 0, 0, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 8}}}, true},
-		{"who waits is passed over", History{[]Recv{gone(7, all, 2, 2), recv(0, 7, all, 0, Unmatched), recv(0, 7, all, 0, 0)}, [][]uint64{{7}}}, false},
-		{"requeued twice", History{[]Recv{gone(7, all, 2, 2), gone(7, all, 3, 3), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, true},
-		{"requeued and lost", History{[]Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, Unmatched)}, [][]uint64{{7}}}, false},
-		{"requeued beside who is to end", History{[]Recv{gone(7, all, 3, 3), recv(0, 0, 0, 0, 1), leaving(7, all, 3, Unmatched), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 8}}}, true},
-		{"requeued beside who waits too", History{[]Recv{gone(7, all, 4, 4), recv(0, 0, 0, 0, 1), leaving(7, all, 3, Unmatched), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 8}}}, false},
-		{"requeued beside who is to end later", History{[]Recv{gone(7, all, 3, 3), recv(0, 0, 0, 0, 1), leaving(7, all, 4, Unmatched), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 8}}}, false},
-		{"what is sent to who is to end is not passed over", History{[]Recv{leaving(7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, false},
-		{"ended before it was posted", History{[]Recv{recv(0, 7, all, 0, 0), gone(7, all, 1, 2)}, [][]uint64{{7}}}, true},
+		{"cycle", History{Recvs: []Recv{recv(AnySource, 0, 0, 0, 1), recv(0, 0, 0, 0, 0)}, Messages: [][]uint64{{1, 2}}}, false},
+		{"requeued and got", History{Recvs: []Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, 0), recv(0, 7, all, 0, 1)}, Messages: [][]uint64{{7, 7}}}, true},
+		{"requeued to its old place", History{Recvs: []Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, Messages: [][]uint64{{7, 7}}}, false},
+		{"later one got meanwhile", History{Recvs: []Recv{gone(7, all, 2, 2), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, Messages: [][]uint64{{7, 7}}}, true},
+		{"requeued to who waits", History{Recvs: []Recv{gone(7, all, 3, 3), recv(0, 0, 0, 0, 1), recv(0, 7, all, 0, 0)}, Messages: [][]uint64{{7, 8}}}, false},
+		{"requeued before one waits", History{Recvs: []Recv{gone(7, all, 2, 2), recv(0, 0, 0, 0, 1), recv(0, 7, all, 0, 0)}, Messages: [][]uint64{{7, 8}}}, true},
+		{"who waits is passed over", History{Recvs: []Recv{gone(7, all, 2, 2), recv(0, 7, all, 0, Unmatched), recv(0, 7, all, 0, 0)}, Messages: [][]uint64{{7}}}, false},
+		{"requeued twice", History{Recvs: []Recv{gone(7, all, 2, 2), gone(7, all, 3, 3), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, Messages: [][]uint64{{7, 7}}}, true},
+		{"requeued and lost", History{Recvs: []Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, Unmatched)}, Messages: [][]uint64{{7}}}, false},
+		{"requeued beside who is to end", History{Recvs: []Recv{gone(7, all, 3, 3), recv(0, 0, 0, 0, 1), leaving(7, all, 3, Unmatched), recv(0, 7, all, 0, 0)}, Messages: [][]uint64{{7, 8}}}, true},
+		{"requeued beside who waits too", History{Recvs: []Recv{gone(7, all, 4, 4), recv(0, 0, 0, 0, 1), leaving(7, all, 3, Unmatched), recv(0, 7, all, 0, 0)}, Messages: [][]uint64{{7, 8}}}, false},
+		{"requeued beside who is to end later", History{Recvs: []Recv{gone(7, all, 3, 3), recv(0, 0, 0, 0, 1), leaving(7, all, 4, Unmatched), recv(0, 7, all, 0, 0)}, Messages: [][]uint64{{7, 8}}}, false},
+		{"what is sent to who is to end is not passed over", History{Recvs: []Recv{leaving(7, all, 0, 1), recv(0, 7, all, 0, 0)}, Messages: [][]uint64{{7, 7}}}, false},
+		{"back in its place", withdrawn(1, false, inPlace...), true},
+		{"back after a later one has a message", withdrawn(3, false, turned...), true},
+		{"back before that, and not in its place", withdrawn(1, false, turned...), false},
+		{"back behind it", withdrawn(1, true, turned...), true},
+		{"not withdrawn", withdrawn(0, false, inPlace...), false},
+		{"withdrawn and received", withdrawn(1, false, recv(0, 7, all, 0, 0), recv(0, 7, all, 0, 1)), false},
+		{"back, and passed over", withdrawn(1, false, recv(0, 7, all, 0, Unmatched), inPlace[0], inPlace[1]), false},
+		{"ended before it was posted", History{Recvs: []Recv{recv(0, 7, all, 0, 0), gone(7, all, 1, 2)}, Messages: [][]uint64{{7}}}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if err := Check(&c.h); c.ok {
@@ -109,6 +122,34 @@ func TestRandomGone(t *testing.T) {
 	require.Positive(t, past)
 }
 
+// TestRandomWithdrawn does the same where senders have taken messages back, also from receives.
+func TestRandomWithdrawn(t *testing.T) {
+	refused, needed := 0, 0
+	for seed := range uint64(1500) {
+		p := player{rng: rand.New(rand.NewPCG(seed, 3)), past: map[int]int{}, withdraws: true}
+		h := p.play()
+		require.NoError(t, Check(h), "seed %d", seed)
+		if p.back == 0 {
+			continue
+		}
+		never := *h
+		never.Withdrawn = make([][]int, len(h.Withdrawn))
+		for src, until := range h.Withdrawn { // had back at once
+			for seq, n := range until {
+				never.Withdrawn[src] = append(never.Withdrawn[src], min(n, seq+1))
+			}
+		}
+		if Check(&never) != nil {
+			needed++
+		}
+		if swapOneSource(h) && Check(h) != nil {
+			refused++
+		}
+	}
+	require.Greater(t, needed, 50)
+	require.Greater(t, refused, 50)
+}
+
 // player simulates one interleaving, by other means than the model: it knows the order of events.
 type player struct {
 	rng  *rand.Rand
@@ -116,6 +157,8 @@ type player struct {
 	sent []sent
 	back int         // returned messages
 	past map[int]int // by receive: the number of earlier messages, which it must not match
+
+	withdraws bool // messages are withdrawn, and no receives end
 }
 
 // sent is a message, in the order of arrival.
@@ -134,7 +177,11 @@ func (p *player) play() *History {
 			p.sent = append(p.sent, sent{src, len(p.h.Messages[src]), -1})
 			p.h.Messages[src] = append(p.h.Messages[src], p.rng.Uint64N(2))
 		default:
-			p.end()
+			if p.withdraws {
+				p.withdraw()
+			} else {
+				p.end()
+			}
 		}
 		p.match()
 	}
@@ -145,6 +192,31 @@ func (p *player) play() *History {
 		}
 	}
 	return &p.h
+}
+
+// withdraw takes a message back, which a receive may have.
+func (p *player) withdraw() {
+	if len(p.sent) == 0 {
+		return
+	}
+	p.h.Withdrawn = append(p.h.Withdrawn, make([][]int, len(p.h.Messages)-len(p.h.Withdrawn))...)
+	m := &p.sent[p.rng.IntN(len(p.sent))]
+	until := append(p.h.Withdrawn[m.src], make([]int, len(p.h.Messages[m.src])-len(p.h.Withdrawn[m.src]))...)
+	p.h.Withdrawn[m.src] = until
+	if until[m.seq] == 0 && p.rng.IntN(2) == 0 {
+		until[m.seq] = len(until)
+		if m.taker >= 0 {
+			p.back++
+			p.h.Returns++
+		}
+		m.taker = -1
+	}
+}
+
+// withdrawn reports whether that has happened to m.
+func (p *player) withdrawn(m *sent) bool {
+	w := p.h.Withdrawn
+	return m.src < len(w) && m.seq < len(w[m.src]) && w[m.src][m.seq] != 0
 }
 
 // end ends a receive without a message, or one whose message no other receive matches.
@@ -199,7 +271,7 @@ func (p *player) match() {
 		for i := range p.h.Recvs {
 			r := &p.h.Recvs[i]
 			busy := r.Gone || slices.ContainsFunc(p.sent, func(o sent) bool { return o.taker == i })
-			if m.taker < 0 && !busy && j >= p.past[i] && r.accepts(m.src, p.h.Messages[m.src][m.seq]) {
+			if m.taker < 0 && !busy && !p.withdrawn(m) && j >= p.past[i] && r.accepts(m.src, p.h.Messages[m.src][m.seq]) {
 				m.taker = i
 			}
 		}

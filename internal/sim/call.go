@@ -127,26 +127,8 @@ func (w *world) resume(r *rank, polls int) (events int) {
 		c.events++ // it receives what its probe has taken
 	}
 	w.harvest(r)
-	c.events += w.repost(r, c.o)
 	c.o.until = r.posts
 	return c.events
-}
-
-// repost records that a Recv whose message was withdrawn waits for another one, posted anew, and
-// may have begun to receive it. It returns how often that has happened.
-func (w *world) repost(r *rank, o *op) (times int) {
-	for n := r.engine.Metrics().Withdrawn; r.withdrawn < n; r.withdrawn++ {
-		o.order, o.acked = r.posts, r.acked[o.comm]
-		r.posts++
-		o.again = true
-		if !o.takes { // else it may never have been read
-			r.took = append(r.took, o)
-		}
-		r.again++
-		w.cov[Reposts]++
-		times++
-	}
-	return times
 }
 
 // expire ends the context of a rank's call.

@@ -19,7 +19,7 @@ func (w *world) check() error {
 			continue
 		}
 		for _, o := range r.ops {
-			if err := errors.Join(o.checkBuffer(), w.checkOutcome(r, o)); err != nil {
+			if err := errors.Join(o.checkBuffer(r.returned()), w.checkOutcome(r, o)); err != nil {
 				return err
 			}
 		}
@@ -46,11 +46,11 @@ func (w *world) closed() error {
 			return fail("unfinished", "rank %d, after its engine was closed: %s", r.id, r.active[0])
 		}
 		for _, o := range r.ops {
-			if err := o.checkBuffer(); err != nil {
+			if err := o.checkBuffer(r.returned()); err != nil {
 				return err
 			}
 			allowed := o.err == nil || o.received() || o.canceled() || w.full(o) || o.lost() || errors.Is(o.err, progress.ErrClosed) ||
-				errors.Is(o.err, progress.ErrWithdrawn) || o.aborted() && w.aborted() || o.endedByClose(r)
+				o.withdrawn() || o.revoked() || o.aborted() && w.aborted() || o.endedByClose(r)
 			if !allowed || !o.inTime() {
 				return fail("error", "rank %d: %s", r.id, o)
 			}
@@ -81,7 +81,8 @@ func (w *world) checkHanging() error {
 			if (o.isRecv() || o.look) && o.retired(r.id) {
 				return fail("hanging", "rank %d has closed its Comm, and still waits: %s", r.id, o)
 			}
-			if slices.ContainsFunc(failed, o.endsWith) {
+			acked := func(rank int) bool { return o.peer < 0 && r.returned() && slices.Contains(r.acked[o.comm], rank) }
+			if slices.ContainsFunc(failed, func(rank int) bool { return o.endsWith(rank) && !acked(rank) }) {
 				return fail("hanging", "rank %d lost %v, and still waits: %s", r.id, failed, o)
 			}
 			if o.fromGroup() && slices.ContainsFunc(failed, func(rank int) bool { return !o.accepts(rank) }) {
@@ -95,6 +96,16 @@ func (w *world) checkHanging() error {
 		}
 	}
 	return nil
+}
+
+// returned reports whether receives of a rank went back to their places, and so were posted again.
+func (r *rank) returned() bool { return r.returns() != 0 }
+
+func (r *rank) returns() int {
+	if r.engine == nil { // of a test
+		return 0
+	}
+	return int(r.engine.Metrics().Returned)
 }
 
 // endsWith reports whether the loss of a rank ends the operation.
@@ -157,7 +168,7 @@ func (w *world) checkOutcome(r *rank, o *op) error {
 	concerned := w.concerned(r, o)
 	switch {
 	case !o.inTime():
-	case o.probed != nil && o.received() && o.st != *o.probed:
+	case o.probed != nil && o.received() && o.st != *o.probed && !r.returned():
 		return fail("probe", "rank %d: a probe has found %+v, and then: %s", r.id, *o.probed, o)
 	case o.look && o.err == nil && !w.sent(r, o):
 		return fail("probe", "rank %d: a probe has found %+v, which nobody has sent: %s", r.id, o.st, o)
@@ -169,8 +180,8 @@ func (w *world) checkOutcome(r *rank, o *op) error {
 		return nil
 	case o.lost() && concerned:
 		return w.checkPeerError(r, o)
-	case errors.Is(o.err, progress.ErrWithdrawn) && o.isRecv() && !o.call:
-		return nil // see deliver
+	case o.withdrawn() && w.vanished(r, o):
+		return nil
 	}
 	return fail("error", "rank %d: %s", r.id, o)
 }
@@ -206,7 +217,7 @@ func (w *world) checkPeerError(r *rank, o *op) error {
 
 // inTime reports whether contexts have ended where the outcome claims so.
 func (o *op) inTime() bool {
-	return (!o.canceled() || !o.call || o.expired > 0) && (!o.revoked() || o.expired > 1)
+	return (!o.canceled() || !o.call || o.expired > 0) && (!o.revoked() || o.expired > 2)
 }
 
 // flushed checks the contract of a Flush that has returned: all sends before it have ended, and
@@ -272,7 +283,7 @@ func (w *world) checkMetrics(r *rank, m *progress.Metrics) error {
 		return fail("metrics", "rank %d: %d receives were offloaded; %d were matched, %d removed by a forced DEL, %d by a DEL", r.id, o.Offloaded, o.Matched, o.ForcedDels, won)
 	}
 	kept := o.KeptSmall + o.KeptOverlap + o.KeptPath + o.KeptFull + o.KeptOff
-	if posted := kept + o.Offloaded - o.Promoted; w.plan.Params.Tags > 0 && (posted < r.posted || posted > r.posted+r.again) {
+	if posted := kept + o.Offloaded - o.Promoted; w.plan.Params.Tags > 0 && (posted < r.posted || posted > r.posted+m.Returned) {
 		return fail("metrics", "rank %d: %d receives were posted; %d were kept, %d offloaded, of those %d after they were kept",
 			r.id, r.posted, kept, o.Offloaded, o.Promoted)
 	}
@@ -332,6 +343,7 @@ func (w *world) count(r *rank, m *progress.Metrics) {
 	c[HeldUp] += m.HeldUp
 	c[Released] += m.Released
 	c[Queued] += m.Queued
+	c[Returned] += m.Returned
 	refused := RNR
 	if w.plan.Params.TM.RNREvery > 0 {
 		refused = RNRAtRandom
@@ -390,7 +402,7 @@ func (o *op) event() Event {
 		return CanceledSends
 	case o.canceled():
 		return CanceledRecvs
-	case o.isRecv() && errors.Is(o.err, progress.ErrWithdrawn):
+	case o.withdrawn():
 		return Withdrawn
 	case o.send && o.err != nil:
 		return LostSends

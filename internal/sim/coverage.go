@@ -47,7 +47,7 @@ const (
 	Abandoned
 	Revoked
 	Withdrawn
-	Reposts
+	Returned
 	Flushes
 	Aborts
 	Aborted
@@ -116,8 +116,8 @@ var eventNames = [events]string{
 	ExpiredSends:   "blocking sends that their context ended",
 	Abandoned:      "reads under way that a receive has abandoned",
 	Revoked:        "sends revoked without their receiver's answer",
-	Withdrawn:      "receives whose message was withdrawn",
-	Reposts:        "blocking receives that went on to another message",
+	Withdrawn:      "matched probes whose message was withdrawn before it was received",
+	Returned:       "receives that went back to their place, without their message",
 	Flushes:        "flushes",
 	Aborts:         "aborts",
 	Aborted:        "operations that an abort ended",

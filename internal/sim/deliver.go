@@ -2,36 +2,29 @@ package sim
 
 import "bytes"
 
-// claim is what is known about the message of a receive: what it looks like, or that it was
-// withdrawn.
-type claim struct {
-	op    *op
-	taken bool
-}
-
 // deliveries are the messages to a rank, those of one source in the order of sending.
 type deliveries []*delivery
 
-// assign finds the first message that fits a claim and has no other. A truncated message may look
-// like several: where none is free, claims that fit other messages are moved.
-func (d deliveries) assign(c claim) bool {
+// assign finds the first message that fits a receive and has no other. A truncated message may look
+// like several: where none is free, receives that fit other messages are moved.
+func (d deliveries) assign(o *op) bool {
 	for _, m := range d {
-		if m.recv == nil && m.taken == nil && m.fits(c) {
-			m.give(c)
+		if m.recv == nil && m.fits(o) {
+			m.recv = o
 			return true
 		}
 	}
-	return d.displace(c, map[*delivery]bool{})
+	return d.displace(o, map[*delivery]bool{})
 }
 
-func (d deliveries) displace(c claim, tried map[*delivery]bool) bool {
+func (d deliveries) displace(o *op, tried map[*delivery]bool) bool {
 	for _, m := range d {
-		if tried[m] || !m.fits(c) {
+		if tried[m] || !m.fits(o) {
 			continue
 		}
 		tried[m] = true
-		if m.recv == nil && m.taken == nil || d.displace(m.claim(), tried) {
-			m.give(c)
+		if m.recv == nil || d.displace(m.recv, tried) {
+			m.recv = o
 			return true
 		}
 	}
@@ -49,28 +42,8 @@ func (d deliveries) sort() {
 	}
 }
 
-func (d *delivery) claim() claim {
-	if d.taken != nil {
-		return claim{d.taken, true}
-	}
-	return claim{d.recv, false}
-}
-
-func (d *delivery) give(c claim) {
-	d.recv, d.taken = c.op, nil
-	if c.taken {
-		d.recv, d.taken = nil, c.op
-	}
-}
-
-// fits reports whether a claim fits this message. One that was withdrawn has a sender that has
-// ended without an answer.
-func (d *delivery) fits(c claim) bool {
-	if c.taken {
-		return (!d.send.done || d.send.err != nil) && (d.send.tag^c.op.tag)&c.op.mask == 0
-	}
-	return d.src == c.op.st.Source && d.couldBe(c.op)
-}
+// fits reports whether this message may be what a receive got.
+func (d *delivery) fits(o *op) bool { return d.src == o.st.Source && d.couldBe(o) }
 
 // alike reports whether the receives of two messages could have each other's.
 func (d *delivery) alike(e *delivery) bool {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/internal/matchmodel"
-	"github.com/tagmatch/tagmatch/progress"
 )
 
 // A history is what one rank saw, in terms of internal/matchmodel. Operations that a loss has ended
@@ -20,11 +19,10 @@ import (
 
 // delivery is a message to a rank and its receive.
 type delivery struct {
-	src   int
-	send  *op
-	recv  *op  // nil: not received
-	taken *op  // the receive that had it when it was withdrawn
-	gone  bool // it may be lost: the two ranks have lost each other, its Comm is closed, or see closedWith
+	src  int
+	send *op
+	recv *op  // nil: not received
+	gone bool // it may be lost: the two ranks have lost each other, its Comm is closed, or see closedWith
 }
 
 // checkHistory compares what a rank received with what was sent to it and with the model of
@@ -52,7 +50,7 @@ func (w *world) checkHistory(r *rank, midway bool) error {
 	return nil
 }
 
-// inOrder returns a rank's operations, receives in the order of posting or reposting.
+// inOrder returns a rank's operations, receives in the order of posting.
 func (r *rank) inOrder() []*op {
 	ops := slices.Clone(r.ops)
 	slices.SortStableFunc(ops, func(a, b *op) int { return cmp.Compare(a.order, b.order) })
@@ -81,7 +79,7 @@ func (w *world) closedWith(r *rank, tag uint64) bool {
 		(slices.ContainsFunc(r.held, func(t taken) bool { return left(t.o) }) || slices.ContainsFunc(r.ops, left))
 }
 
-// deliver finds the message that each receive got, or had when it was withdrawn. Equal messages,
+// deliver finds the message that each receive got. Equal messages,
 // short ones of one tag, are assigned in the order of sending: any other order would be a mistake,
 // since every receive that matches one of them matches all.
 func (w *world) deliver(r *rank, mail [][]delivery) error {
@@ -98,13 +96,8 @@ func (w *world) deliver(r *rank, mail [][]delivery) error {
 			return fail("content", "rank %d: truncated without need, or not truncated: %s", r.id, o)
 		case o.st.Source < 0 || o.st.Source >= w.size():
 			return fail("content", "rank %d: a message of nobody: %s", r.id, o)
-		case !d.assign(claim{op: o}):
+		case !d.assign(o):
 			return fail("content", "rank %d got what was never sent, withdrawn, or received before: %s", r.id, o)
-		}
-	}
-	for _, o := range r.took {
-		if !d.assign(claim{op: o, taken: true}) {
-			return fail("error", "rank %d: nobody has withdrawn its message: %s", r.id, o)
 		}
 	}
 	d.sort()
@@ -209,7 +202,7 @@ func (w *world) missing(r *rank, src int, mail []delivery) error {
 // failedReceive reports whether a failed receive could have had a message.
 func (r *rank) failedReceive(tag uint64) bool {
 	for _, o := range r.ops {
-		failed := o.isRecv() && (o.lost() || errors.Is(o.err, progress.ErrWithdrawn))
+		failed := o.isRecv() && (o.lost() || o.withdrawn())
 		if failed && (tag^o.tag)&o.mask == 0 {
 			return true
 		}
@@ -222,14 +215,14 @@ func (r *rank) failedReceive(tag uint64) bool {
 // with its context, since it may have had a message for some time.
 func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 	h := &matchmodel.History{Messages: make([][]uint64, len(mail))}
+	if r.returned() {
+		again := slices.ContainsFunc(r.ops, func(o *op) bool { return o.takes && o.call }) // RecvAlloc
+		h.Withdrawn, h.Behind = make([][]int, len(mail)), again || w.plan.Params.Tags > 0
+		h.Returns = r.returns()
+	}
 	at := map[*op]int{}
 	for src := range mail {
-		for i := range mail[src] {
-			if d := &mail[src][i]; d.recv != nil && !d.doubtful(mail[src]) {
-				at[d.recv] = len(h.Messages[src])
-				h.Messages[src] = append(h.Messages[src], d.send.tag)
-			}
-		}
+		w.messages(h, r, src, mail[src], at)
 	}
 	var orders []int
 	for _, o := range r.inOrder() {
@@ -261,12 +254,52 @@ func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 	return h
 }
 
+// messages adds what a source has sent to a rank to the history: what was received, and notes its
+// number there; and, where receives went back, what may have been withdrawn.
+func (w *world) messages(h *matchmodel.History, r *rank, src int, mail []delivery, at map[*op]int) {
+	var sent []*op
+	var back []bool
+	next := 0 // in mail
+	for _, s := range w.ranks[src].ops {
+		if !s.send || s.peer != r.id {
+			continue
+		}
+		var recv *op
+		if next < len(mail) && mail[next].send == s {
+			d := &mail[next]
+			if recv = d.recv; recv != nil && !d.doubtful(mail) {
+				at[recv] = len(sent)
+				sent, back = append(sent, s), append(back, false)
+			}
+			next++
+		}
+		if h.Withdrawn != nil && recv == nil && s.ending && w.announced(s) {
+			sent, back = append(sent, s), append(back, true)
+		}
+	}
+	for i, s := range sent {
+		h.Messages[src] = append(h.Messages[src], s.tag)
+		if h.Withdrawn == nil {
+			continue
+		}
+		until := 0
+		switch {
+		case !back[i]:
+		case !s.canceled(): // nobody knows when
+			until = len(sent)
+		default:
+			until, _ = slices.BinarySearchFunc(sent, s.over, func(o *op, index int) int { return o.index - index })
+		}
+		h.Withdrawn[src] = append(h.Withdrawn[src], until)
+	}
+}
+
 // explain checks whether the rules allow what a rank saw. Where receives that show little of their
 // messages could have had each other's, a returned message may have been received by the later of
 // them.
 func (w *world) explain(r *rank, mail [][]delivery) error {
 	err := matchmodel.Check(w.history(r, mail))
-	if err == nil {
+	if err == nil || r.returned() && errors.Is(err, matchmodel.ErrUndecided) {
 		return nil
 	}
 	for src := range mail {

@@ -16,18 +16,16 @@ import (
 // op is an operation of a rank.
 type op struct {
 	pattern
-	index   int // in rank.ops
-	send    bool
-	sync    bool
-	seq     int    // sends: number of the message among those to this peer
-	mem     []byte // the buffer between two guards
-	buf     []byte
-	content []byte           // sends: content of the message
-	req     progress.Request // unset for a call
-	call    bool             // it blocks, see call
-	parts   bool             // it has several buffers
-	// A withdrawn message was being received: its first bytes may be in buf.
-	again     bool
+	index     int // in rank.ops
+	send      bool
+	sync      bool
+	seq       int    // sends: number of the message among those to this peer
+	mem       []byte // the buffer between two guards
+	buf       []byte
+	content   []byte           // sends: content of the message
+	req       progress.Request // unset for a call
+	call      bool             // it blocks, see call
+	parts     bool             // it has several buffers
 	flush     bool
 	flushed   bool // sends: a Flush has returned since the post
 	expired   int  // contexts that ended: the call's own, and those its receiver had to answer in
@@ -42,6 +40,7 @@ type op struct {
 	look      bool             // a probe that blocks; it has no buffer
 	takes     bool             // receives: by a matched probe
 	probed    *progress.Status // receives: what a probe had found just before
+	over      int              // sends: operations that its rank had posted when that was known
 	done      bool
 	st        progress.Status
 	err       error
@@ -118,8 +117,11 @@ func (o *op) canceled() bool {
 // revoked reports whether the operation is a send that ended without its receiver's answer: it may
 // have been received.
 func (o *op) revoked() bool {
-	return o.send && errors.Is(o.err, context.DeadlineExceeded) && errors.Is(o.err, progress.ErrWithdrawn)
+	return o.send && errors.Is(o.err, context.DeadlineExceeded) && errors.Is(o.err, progress.ErrMaybeDelivered)
 }
+
+// withdrawn reports whether the operation is the receive of a Message whose sender took it back.
+func (o *op) withdrawn() bool { return o.takes && errors.Is(o.err, progress.ErrInactive) }
 
 func (o *op) aborted() bool { return errors.Is(o.err, progress.ErrAborted) }
 
@@ -160,8 +162,9 @@ func (o *op) String() string {
 }
 
 // checkBuffer detects illegal writes: after the end (V4), before and behind the buffer, behind the
-// message, and to receives that were cancelled. A lost peer may leave anything in a buffer.
-func (o *op) checkBuffer() error {
+// message, and to receives that were cancelled. A lost peer may leave anything in a buffer, and so
+// may a message that was withdrawn, where receives went back.
+func (o *op) checkBuffer(returned bool) error {
 	if xxhash.Sum64(o.mem) != o.sum {
 		return fail("late write", "V4: the buffer was written to after its end: %s", o)
 	}
@@ -170,7 +173,8 @@ func (o *op) checkBuffer() error {
 		return fail("overrun", "bytes around the buffer were written to: %s", o)
 	}
 	switch {
-	case o.received() && !o.again && !untouched(o.buf[len(o.got()):]):
+	case returned:
+	case o.received() && !untouched(o.buf[len(o.got()):]):
 		return fail("overrun", "bytes behind the message were written to: %s", o)
 	// A call may have begun to read a message.
 	case !o.send && !o.call && o.canceled() && !untouched(o.buf):

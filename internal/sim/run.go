@@ -360,13 +360,7 @@ func (r *rank) add(o *op, ended <-chan struct{}) {
 // end takes the outcome of an operation.
 func (w *world) end(r *rank, o *op) {
 	o.end()
-	o.until = r.posts
-	if o.isRecv() && errors.Is(o.err, progress.ErrWithdrawn) {
-		if !o.takes {
-			r.took = append(r.took, o)
-		}
-		r.withdrawn++
-	}
+	o.until, o.over = r.posts, len(r.ops)
 	if o.flush && o.err == nil {
 		w.flushed(r, o)
 	}

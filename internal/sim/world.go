@@ -58,13 +58,10 @@ type rank struct {
 	comms    map[int]*comm // by context: the last one
 	lost     Members       // ranks that are lost here
 
-	gate      *gate
-	posts     int    // receives, each repost counted again
-	withdrawn uint64 // messages withdrawn during their receive
-	took      []*op  // their receives
-	again     uint64 // of took: reposted
-	aborts    bool   // the rank has called Abort
-	stopped   bool   // its engine was stopped by an Abort
+	gate    *gate
+	posts   int  // receives
+	aborts  bool // the rank has called Abort
+	stopped bool // its engine was stopped by an Abort
 	// By mask: messages that receives compared in vain, beyond the free number.
 	scans map[uint64]int
 	asked bool  // a probe may have posted something since the last poll

@@ -88,7 +88,7 @@ func (x *exchange) sendBriefly() error {
 		case err == nil:
 			fate[i] = sent
 		case x.ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-			if errors.Is(err, p2p.ErrWithdrawn) {
+			if errors.Is(err, p2p.ErrMaybeDelivered) {
 				fate[i] = unknown
 			}
 			x.round.withdrawn.Add(1)

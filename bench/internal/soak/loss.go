@@ -185,13 +185,13 @@ func (l *watch) pardon(err error) error {
 	if l == nil || err == nil || errors.Is(err, errLost) {
 		return err
 	}
-	if errors.Is(err, p2p.ErrPeerLost) || errors.Is(err, p2p.ErrWithdrawn) {
+	if errors.Is(err, p2p.ErrPeerLost) {
 		select {
 		case <-l.known:
 		case <-time.After(hung):
 			return fmt.Errorf("a receive from any source does not end, where others do: %w", err)
 		}
-		if l.err == nil && (l.named(err) || errors.Is(err, p2p.ErrWithdrawn)) {
+		if l.err == nil && l.named(err) {
 			return errLost
 		}
 		return errors.Join(l.err, err)

@@ -58,7 +58,6 @@ func TestPardon(t *testing.T) {
 		"names it":             {peer(1), false, true},
 		"names another":        {peer(0), false, false},
 		"names two":            {peer(0, 1), false, false},
-		"withdrawn":            {p2p.ErrWithdrawn, false, true},
 		"ended with the round": {context.Canceled, true, true},
 		"late with the round":  {context.DeadlineExceeded, true, true},
 		"ended before":         {context.Canceled, false, false},

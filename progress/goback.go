@@ -1,0 +1,66 @@
+package progress
+
+import (
+	"slices"
+
+	"github.com/tagmatch/tagmatch/matching"
+)
+
+// A receive does not end because its message is withdrawn, or was an intruder's: it goes back to
+// its place in the order of receives, and takes the next message that matches. Receives that were
+// posted after it may have had later messages by then. So may those that a device has, which
+// matches for itself: behind one of them that overlaps it, the receive is as if posted now (V6).
+
+// loseMessage sends a receive back whose message its sender has withdrawn. It returns false where
+// the reads go on: a device does them, or the sender's processor is in the middle of a copy.
+func (op *Op) loseMessage() bool {
+	if op.state != opReading || !op.e.caps.Revoke && op.read.active != 0 || !op.stopReading() {
+		op.read.withdraw = true
+		return false
+	}
+	op.goBack()
+	return true
+}
+
+// goBack returns a receive, which has its buffer again, to its place. One that was to end meanwhile
+// does so, and so does that of a Message, which can get no other.
+func (op *Op) goBack() {
+	e := op.e
+	e.m.Returned++
+	op.read.err = nil
+	if op.vec != nil {
+		op.vec.dropMemory(e)
+	}
+	switch {
+	case op.canceled:
+		op.complete(Status{}, ErrCanceled)
+	case op.kind == kindMessage:
+		op.complete(Status{}, errWithdrawn)
+	default:
+		op.receive()
+	}
+}
+
+// overtaken reports whether the device has a receive that overlaps op and was posted later.
+func (o *offload) overtaken(op *Op) bool {
+	posted := op.e.posted
+	place := posted.Place(op.handle)
+	return slices.ContainsFunc(o.slots.entries, func(s slotEntry) bool {
+		k := s.op
+		if k == nil || k.state != opOffloaded || !matching.Overlap(op.tag, op.mask, k.tag, k.mask) {
+			return false
+		}
+		seq, _ := posted.Seq(k.handle)
+		return seq > place
+	})
+}
+
+// returned keeps in software a receive that is back in its place: the device could only have it
+// last.
+func (o *offload) returned(op *Op) {
+	if o.tags == nil {
+		return
+	}
+	seq, _ := op.e.posted.Seq(op.handle)
+	op.kept = o.kept.Return(seq, op.tag, op.mask, op)
+}
