@@ -1,11 +1,14 @@
 package matching
 
 import (
+	"os"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // naive is the model of both queues: a list in order, searched from the front.
@@ -348,6 +351,11 @@ func runPosted(t *rapid.T) {
 	s := &postedMachine{q: NewPosted[int](rapid.Uint64().Draw(t, "seed")), m: naive{next: 1}}
 	s.q.ring.span = someSpan.Draw(t, "span")
 	t.Repeat(rapid.StateMachineActions(s))
+}
+
+func TestMain(m *testing.M) {
+	testlevel.FewChecks()
+	os.Exit(m.Run())
 }
 
 func TestPostedModel(t *testing.T) { rapid.Check(t, runPosted) }

@@ -5,13 +5,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // An operation that ends between two looks of Wait or Test at it has ended, not been consumed.
 func TestEndsWhileLooking(t *testing.T) {
 	op, rounds := &Op{}, uint64(5_000)
-	if runtime.GOMAXPROCS(0) == 1 {
+	switch {
+	case runtime.GOMAXPROCS(0) == 1:
 		rounds = 50 // the two sides only meet where the scheduler interrupts one, every 10 ms
+	case testlevel.Quick():
+		rounds = 500
 	}
 	for gen := range rounds {
 		r := Request{op: op, life: gen}

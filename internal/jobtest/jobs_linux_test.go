@@ -69,6 +69,9 @@ func TestOneCore(t *testing.T) {
 func TestMoreRanksThanProcessors(t *testing.T) {
 	t.Parallel()
 	for name, env := range map[string][]string{"rc": nil, "tmsrq": tmsrqEnv, "one P": {"GOMAXPROCS=1"}, "manual": {"TAGMATCH_PROGRESS=manual"}} {
+		if testlevel.Quick() && name == "rc" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			eachDevice(t, func(t *testing.T, device string) {
 				job{n: 8, role: "star", device: device, arg: 480 / effort, env: append([]string{coresVar + "=2"}, env...)}.succeed(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
@@ -312,7 +313,11 @@ func TestSharesInARegionThatGoes(t *testing.T) { eachReader(t, sharesInARegionTh
 
 func sharesInARegionThatGoes(t *testing.T, r *shareRig) {
 	rng := rand.New(rand.NewPCG(2, rand.Uint64()))
-	for range 50 {
+	rounds := 50
+	if testlevel.Quick() {
+		rounds = 10
+	}
+	for range rounds {
 		first := r.posted
 		for k := range 24 {
 			n := []int{40 << 10, 1 << 20}[rng.IntN(2)]
@@ -419,6 +424,7 @@ func TestReadFailsInACopy(t *testing.T) {
 
 // TestDestroyInACopy: a queue pair is destroyed though its peer may still write, and says so.
 func TestDestroyInACopy(t *testing.T) {
+	testlevel.SkipIfQuick(t) // Destroy looks for two seconds
 	r := newShareRig(t, soft.Config{}, 0)
 	release := soft.HoldCopy(r.sq)
 	defer release()

@@ -124,6 +124,7 @@ func TestTLSSuite(t *testing.T) {
 // TestRerouted runs the device suite where shared memory turns out not to work, so that TCP takes
 // over: rings must have one size.
 func TestRerouted(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	open := opener(func(rank int) soft.Config { return soft.Config{RingBytes: 8192 << rank} })
 	verbstest.Run(t, open, wireOptions(false))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // treeJob starts a job in which each rank passes RELEASE on to two others.
@@ -172,7 +173,11 @@ func TestLateChild(t *testing.T) {
 // ended while its answer was on its way down the tree.
 func TestFenceOutlivesRankZero(t *testing.T) {
 	const n = 7
-	for range 5 {
+	rounds := 5
+	if testlevel.Quick() {
+		rounds = 1
+	}
+	for range rounds {
 		list := treeJob(t, n, "")
 		hubOf(list[0]).flushFor = time.Minute
 		ranktest.Each(t, n, func(r int) error {
