@@ -94,10 +94,7 @@ func (s *soakTest) Drive(out io.Writer) (int, error) {
 
 // endure is the side of a rank of such a job.
 func endure(w *p2p.World, o soak.Options) error {
-	r, err := faults.Join(w.Rank())
-	if err != nil {
-		return err
-	}
+	r := faults.Join(w.Rank())
 	t, loss, err := soak.Endure(w, o, r.Ready)
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"io"
 	"runtime/debug"
 	"slices"
-	"strings"
+	"syscall"
 	"time"
 
 	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
@@ -27,8 +27,8 @@ type Options struct {
 // Drive starts jobs until the time is over, or one has not gone well, prints a line of each and
 // then a verdict. The code is 1 where anything was wrong.
 func Drive(o Options, out io.Writer) (code int, err error) {
-	if err := supported(); err != nil {
-		return 1, err
+	if _, err := self(); err != nil {
+		return 1, fmt.Errorf("what a process takes is found in /proc, which is Linux's: %w", err)
 	}
 	p := &benchkit.Table{Out: out, JSON: o.JSON,
 		About: fmt.Sprintf("%d ranks, seed %d, a death every %v; times in ms, memory in MiB: the most of a survivor, then of this process", o.Job.N, o.Seed, o.Every)}
@@ -113,13 +113,7 @@ func play(o *Options, f fault, due time.Time) (result, int, error) {
 	if err == nil {
 		wrong = append(wrong, j.tally(f, died, &r))
 	}
-	list, err := left(j.sockets())
-	if err != nil {
-		return r, 1, err
-	}
-	if len(list) > 0 {
-		wrong = append(wrong, fmt.Errorf("left behind: %s", strings.Join(list, ", ")))
-	}
+	wrong = append(wrong, left())
 	if err := errors.Join(wrong...); err != nil {
 		r.Wrong = err.Error() + "\n" + j.said()
 	}
@@ -149,6 +143,18 @@ func (j *job) hurt(f fault, begun, due time.Time, r *result) (died time.Time, er
 	}
 	died = time.Now()
 	return died, j.signal(f.rank, ways[f.how].signal)
+}
+
+// left is an error if some process of a job is there after it. What else a rank has, such as
+// abstract sockets and shared memory, has no name in a file system, and ends with the last process.
+func left() error {
+	switch pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); {
+	case errors.Is(err, syscall.ECHILD):
+		return nil
+	case pid > 0:
+		return fmt.Errorf("left behind: process %d, which had ended", pid)
+	}
+	return errors.New("left behind: a process that runs")
 }
 
 // tally counts what the survivors have said.

@@ -3,6 +3,7 @@ package faults
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -74,6 +75,17 @@ func TestEndsBeforeItsTime(t *testing.T) {
 	require.Contains(t, out.String(), errEnded.Error())
 	require.Contains(t, out.String(), "the job ended with code 3")
 	require.Contains(t, out.String(), "exited with code 3")
+}
+
+// TestLeft: a process that is there is found, and not once it has gone.
+func TestLeft(t *testing.T) {
+	require.NoError(t, left())
+	child := exec.Command("sleep", "600")
+	require.NoError(t, child.Start())
+	require.EqualError(t, left(), "left behind: a process that runs")
+	require.NoError(t, child.Process.Kill())
+	require.Error(t, child.Wait())
+	require.NoError(t, left())
 }
 
 // TestJudge: what grows from job to job is found, and what is random is not.

@@ -181,12 +181,3 @@ func (j *job) said() string {
 	defer j.out.mu.Unlock()
 	return j.out.rest.String()
 }
-
-func (j *job) sockets() (names []string) {
-	j.out.mu.Lock()
-	defer j.out.mu.Unlock()
-	for _, r := range j.out.ranks {
-		names = append(names, r.Sockets...)
-	}
-	return names
-}

@@ -26,9 +26,8 @@ type Survivor struct {
 
 // ready is what a rank says when it is one of the job.
 type ready struct {
-	Rank    int      `json:"rank"`
-	PID     int      `json:"pid"`
-	Sockets []string `json:"sockets"` // abstract ones, which end with it
+	Rank int `json:"rank"`
+	PID  int `json:"pid"`
 }
 
 // line is one line of a rank's output.
@@ -41,10 +40,7 @@ type line struct {
 type Rank struct{ rank int }
 
 // Join makes this process die as the driver has it.
-func Join(rank int) (*Rank, error) {
-	if err := supported(); err != nil {
-		return nil, err
-	}
+func Join(rank int) *Rank {
 	told := make(chan os.Signal, 2)
 	signal.Notify(told, sigExit, sigPanic)
 	go func() {
@@ -53,17 +49,11 @@ func Join(rank int) (*Rank, error) {
 		}
 		panic("this rank panics as it was told to")
 	}()
-	return &Rank{rank: rank}, nil
+	return &Rank{rank: rank}
 }
 
 // Ready tells the driver that this rank may die from now on.
-func (r *Rank) Ready() error {
-	sockets, err := abstractSockets()
-	if err != nil {
-		return err
-	}
-	return say(line{Ready: &ready{Rank: r.rank, PID: os.Getpid(), Sockets: sockets}})
-}
+func (r *Rank) Ready() error { return say(line{Ready: &ready{Rank: r.rank, PID: os.Getpid()}}) }
 
 // Over tells the driver what this rank has seen. The World is open still.
 func (r *Rank) Over(s Survivor) error {

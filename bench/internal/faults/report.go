@@ -102,28 +102,18 @@ func summarize(list []result, wrong []string) summary {
 	return s
 }
 
+// verdict prints the summary.
 func verdict(p *benchkit.Table, list []result, wrong []string) error {
 	s := summarize(list, wrong)
 	if p.JSON {
 		return p.Print(&s)
 	}
-	var ways []string
-	for how, n := range s.Deaths {
-		ways = append(ways, fmt.Sprintf("%d %s", n, how))
-	}
-	slices.Sort(ways)
-	fmt.Fprintf(p.Out, "# of %d ranks %s; %d stops, no loss by them; survivors compared %d messages, %.3f GB\n", len(list), strings.Join(ways, ", "), s.Stops, s.Messages, float64(s.Bytes)/1e9)
-	fmt.Fprintf(p.Out, "# noticed by all after %.1f ms (median), %.1f ms (longest); all that depended on the rank had ended after %.1f ms at most\n", s.NoticedMs, s.LongestMs, s.LongestOverMs)
-	for _, c := range series {
-		if len(list) >= fewest {
-			first, last := ends(list, c.value)
-			fmt.Fprintf(p.Out, "# %s, medians of the first and the last quarter: %s and %s\n", c.name, amount(first, c.bytes), amount(last, c.bytes))
-		}
-	}
 	verdict := "nothing was wrong"
 	if len(wrong) > 0 {
 		verdict = "WRONG: " + strings.Join(wrong, "\nWRONG: ")
 	}
-	_, err := fmt.Fprintf(p.Out, "# %s\n", verdict)
+	_, err := fmt.Fprintf(p.Out, "# of %d ranks %v; %d stops, no loss by them; survivors compared %d messages, %.3f GB\n"+
+		"# noticed by all after %.1f ms (median), %.1f ms (longest); all that depended on the rank had ended after %.1f ms at most\n# %s\n",
+		len(list), s.Deaths, s.Stops, s.Messages, float64(s.Bytes)/1e9, s.NoticedMs, s.LongestMs, s.LongestOverMs, verdict)
 	return err
 }

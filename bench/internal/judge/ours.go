@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,14 +22,8 @@ func (s command) words(self string, iters int) []string {
 		args = append(args, "-iters", strconv.Itoa(iters))
 	}
 	args = append(args, "-json")
-	if s.mpirun {
-		return slices.Concat([]string{"mpirun.openmpi", "--allow-run-as-root", "--bind-to", "core", "-np", "2", "sh", "-c", asRank, "sh"}, args, []string{"-nopin"})
-	}
 	return args
 }
-
-// asRank gives the ranks that mpirun has started the names that tagmatch reads.
-const asRank = `RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE MASTER_ADDR=127.0.0.1 exec "$@"`
 
 // run measures once. The figures are those of one line that bench prints, and the number of cycles
 // of the garbage collector after the first second, in which programs start.
@@ -41,13 +34,6 @@ func (s command) run(ctx context.Context, p Program, iters int) (peers.Sample, e
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	cmd.WaitDelay = 10 * time.Second
 	cmd.Env = append(os.Environ(), trace, p.Env)
-	if s.mpirun {
-		port, err := peers.FreePort()
-		if err != nil {
-			return nil, err
-		}
-		cmd.Env = append(cmd.Env, "MASTER_PORT="+port)
-	}
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := cmd.Run(); err != nil {

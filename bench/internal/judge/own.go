@@ -23,8 +23,6 @@ func own() []Row {
 // company.
 func places() []Row {
 	one := lat("shm", "-onecore")
-	bound := lat("shm")
-	bound.mpirun = true
 	world := lat("shm", "-n", "64")
 	world.line = `"ranks":64,`
 	two := lat("shm", "-gomaxprocs", "2")
@@ -33,7 +31,6 @@ func places() []Row {
 		over(lat("tcp"), command{name: "socket", args: []string{"limits", "-only", "socket"}},
 			Row{Name: "tcp-lat-8-raw", About: "half round trip over TCP, over that of raw sockets", Must: 1.3, Aim: 1.1}),
 		over(lat("shm", "-gomaxprocs", "1"), two, Row{Name: "gomaxprocs-1", About: "half round trip with GOMAXPROCS=1, over that with 2", Must: 1.3}),
-		over(bound, plain(), Row{Name: "bind-to-core", About: "half round trip of ranks that mpirun --bind-to core starts, over the plain one", Must: 1.3}),
 		over(one, command{name: "yield", args: []string{"limits", "-only", "yield"}},
 			Row{Name: "one-core", About: "half round trip of ranks on one processor, over that of processes that hand over by sched_yield", Must: 3}),
 		over(world, plain(), Row{Name: "world-64", About: "half round trip of two ranks of 64, over that of two of 2", Must: 1.3, Aim: 1.05}),

@@ -58,11 +58,10 @@ func (r *Row) mark() string {
 
 // command is a start of bench.
 type command struct {
-	name   string   // of a base
-	args   []string // test and flags
-	line   string   // what is in the line that has the figure; "": the last one
-	fixed  bool     // the test chooses how many messages
-	mpirun bool     // ranks are started by mpirun --bind-to core, else by bench itself
+	name  string   // of a base
+	args  []string // test and flags
+	line  string   // what is in the line that has the figure; "": the last one
+	fixed bool     // the test chooses how many messages
 }
 
 // higher reports whether more is better.

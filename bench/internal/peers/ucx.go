@@ -69,7 +69,7 @@ func (u ucx) Command(j Job, iters int, cpus [2]int) string {
 
 // Run measures with a server and a client.
 func (u ucx) Run(ctx context.Context, j Job, iters int, cpus [2]int) (Sample, error) {
-	port, err := FreePort()
+	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
@@ -154,8 +154,8 @@ func ucxSample(j Job, names, fields []string) (Sample, error) {
 	return nil, fmt.Errorf("%s: no column %s among %s", perftest, want, strings.Join(names, ","))
 }
 
-// FreePort asks the kernel for a port and lets it go again; the server takes it a moment later.
-func FreePort() (string, error) {
+// freePort asks the kernel for a port and lets it go again; the server takes it a moment later.
+func freePort() (string, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err

@@ -103,26 +103,57 @@ func (x *exchange) sendInTurn() error {
 	return nil
 }
 
-// posted is a receive.
-type posted struct {
-	m   message
-	buf []byte
-}
-
-// recvNamed receives by source and tag, in a window. Each receive has one message that it can get.
+// recvNamed receives by source and tag, so many at a time. Each receive has one message that it can
+// get.
 func (x *exchange) recvNamed() error {
-	todo := x.shuffle(x.expected(false).left)
-	ended := x.collector(1 + x.rng.IntN(64))
-	defer ended.close()
-	for len(todo) > 0 || ended.busy > 0 {
-		for ; len(todo) > 0 && ended.busy < len(ended.reqs); todo = todo[1:] {
-			p := posted{todo[0], make([]byte, todo[0].size)}
-			ended.add(x.w.Comm().Irecv(p.m.src, x.tag(p.m.sub), p.buf), p)
+	for todo := x.shuffle(x.expected(false).left); len(todo) > 0; {
+		list := todo[:min(len(todo), 1+x.rng.IntN(64))]
+		todo = todo[len(list):]
+		reqs, bufs := make([]p2p.Request, len(list)), make([][]byte, len(list))
+		for i, m := range list {
+			bufs[i] = make([]byte, m.size)
+			reqs[i] = x.w.Comm().Irecv(m.src, x.tag(m.sub), bufs[i])
 		}
 		x.pause()
-		if err := ended.some(func(p *posted, st p2p.Status) error { return x.check(&p.m, st, p.buf) }); err != nil {
+		err := x.each(reqs, func(i int, st p2p.Status) error { return x.check(&list[i], st, bufs[i]) })
+		if err != nil {
+			return x.overdue(err, reqs, func(i int) int { return list[i].src })
+		}
+	}
+	return nil
+}
+
+// each waits for receives that end in any order, by one of the calls that there are for that.
+func (x *exchange) each(reqs []p2p.Request, got func(i int, st p2p.Status) error) error {
+	ends := make([]p2p.Completion, 1+x.rng.IntN(len(reqs)))
+	wait := func() (int, error) { return p2p.WaitSome(x.ctx, reqs, ends) }
+	switch x.rng.IntN(3) {
+	case 0:
+		q := x.w.NewQueue(len(reqs))
+		defer q.Close()
+		for i, r := range reqs {
+			r.Notify(q, uint64(i))
+			reqs[i] = p2p.Request{}
+		}
+		wait = func() (int, error) { return q.Wait(x.ctx, ends) }
+	case 1:
+		wait = func() (int, error) {
+			i, st, err := p2p.WaitAny(x.ctx, reqs)
+			ends[0] = p2p.Completion{Data: uint64(max(i, 0)), Status: st}
+			return 1, err
+		}
+	}
+	for left := len(reqs); left > 0; {
+		n, err := wait()
+		for i := 0; i < n && err == nil; i++ {
+			if err = ends[i].Err; err == nil {
+				err = got(int(ends[i].Data), ends[i].Status)
+			}
+		}
+		if err != nil {
 			return err
 		}
+		left -= n
 	}
 	return nil
 }
