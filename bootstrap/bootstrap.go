@@ -58,8 +58,8 @@ type Bootstrap interface {
 //
 //   - LocalRank is this rank's number among the LocalSize ranks of this host. Where the launcher
 //     does not tell, LocalRank is -1, or both are 0.
-//   - LocalIP is the address at which the other ranks reach this host; loopback, or the zero Addr,
-//     when all ranks are on one host.
+//   - LocalIP is the address at which the other ranks reach this host, the local end of the
+//     connection to rank 0; loopback, or the zero Addr, when all ranks are on one host.
 //   - Launcher is one of Launchers. JobID is equal on all ranks and unique for each run of a job;
 //     empty: not known.
 //   - Secret has SecretSize bytes that the caller must not change, or is nil. SecretOrigin says

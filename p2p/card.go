@@ -31,7 +31,7 @@ type card struct {
 	Transport string `json:"transport"`
 	Eager     int    `json:"eager"`
 	TLS       string `json:"tls"`            // its kind
-	CPUs      string `json:"cpus,omitempty"` // allowed processors, as 0,2-3; empty: not known
+	CPUs      cpuSet `json:"cpus,omitempty"` // allowed processors
 	Check     string `json:"check"`          // see secretCheck
 	Address   []byte `json:"address,omitempty"`
 	Boot      string `json:"boot,omitempty"`    // of the kernel: equal in all containers
@@ -46,7 +46,7 @@ func newCard(c *settings.Config, secret []byte) card {
 	}
 	return card{
 		Version: cardVersion, Host: host, Device: c.Device, Transport: c.Transport, Eager: c.EagerLimit, TLS: c.Security().Kind(),
-		CPUs: cpuRanges(processors()), Check: secretCheck(secret), Boot: bootID(),
+		CPUs: processors(), Check: secretCheck(secret), Boot: bootID(),
 	}
 }
 

@@ -25,7 +25,6 @@ import (
 
 // open makes the devices, the transport and the engine.
 func (w *World) open(secret []byte) error {
-	var devs []*soft.Device
 	for _, c := range w.deviceConfigs(secret) {
 		dev, err := soft.Open(c)
 		if err != nil {
@@ -35,7 +34,6 @@ func (w *World) open(secret []byte) error {
 			w.parts.noSHM = err.Error()
 		}
 		w.parts.devs = append(w.parts.devs, dev)
-		devs = append(devs, dev)
 	}
 	cfg := progress.Config{
 		Rank: w.rank, Size: w.size,
@@ -48,7 +46,7 @@ func (w *World) open(secret []byte) error {
 	async := w.async()
 	if async {
 		cfg.PollingEnded = func() {
-			for _, d := range devs {
+			for _, d := range w.parts.devs {
 				d.PollingEnded()
 			}
 		}
@@ -57,7 +55,7 @@ func (w *World) open(secret []byte) error {
 	if w.eng, err = progress.New(cfg, w.openTransport); err != nil || !async {
 		return err
 	}
-	for _, d := range devs {
+	for _, d := range w.parts.devs {
 		if err := d.Async(w.eng.Owner()); err != nil {
 			return err
 		}

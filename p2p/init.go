@@ -5,7 +5,6 @@ import (
 	"crypto/fips140"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -15,7 +14,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/internal/secure"
 	"github.com/tagmatch/tagmatch/internal/settings"
-	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
 // parts are what a World is built from, in the order of opening.
@@ -23,14 +22,8 @@ type parts struct {
 	boot   Bootstrap
 	secret []byte // Config.Secret; nil: the Bootstrap's
 	tls    *secure.Layer
-	devs   []device // in the order of Config.Device
-	noSHM  string   // why shared memory, which was asked for, does not work here
-}
-
-// device is a device with memory that outlives work requests, see soft.Device.Share.
-type device interface {
-	verbs.Device
-	Share(buf []byte, fd int) (io.Closer, error)
+	devs   []*soft.Device // in the order of Config.Device
+	noSHM  string         // why shared memory, which was asked for, does not work here
 }
 
 // joined is set once this process has joined the job of its launcher.

@@ -2,17 +2,20 @@ package p2p
 
 import "golang.org/x/sys/unix"
 
-// processors lists the processors allowed to this process; nil if the kernel does not tell.
-func processors() []int {
+// processors are those allowed to this process.
+func processors() (s cpuSet) {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {
 		return nil
 	}
-	cpus := make([]int, 0, set.Count())
-	for cpu := range maxCPU + 1 {
+	for cpu := 0; set.Count() > 0; cpu++ {
+		if cpu%8 == 0 {
+			s = append(s, 0)
+		}
 		if set.IsSet(cpu) {
-			cpus = append(cpus, cpu)
+			s[cpu/8] |= 1 << (cpu % 8)
+			set.Clear(cpu)
 		}
 	}
-	return cpus
+	return s
 }

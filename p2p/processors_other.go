@@ -2,4 +2,4 @@
 
 package p2p
 
-func processors() []int { return nil }
+func processors() cpuSet { return nil }

@@ -279,9 +279,8 @@ func (cs *Contexts) flushed(e progress.Callback, context, rank int) {
 	}
 }
 
-// closedBy is called at the first rank of a Comm when a rank has closed it, and has lost those
-// listed; perhaps before this rank knows of the Comm: others may have made it, and closed it,
-// earlier.
+// closedBy records, at the first rank of a Comm, that a rank has closed it and has lost those
+// listed. This rank may not know of the Comm yet: others have made it, and closed it, earlier.
 func (cs *Contexts) closedBy(e progress.Callback, context, rank int, lost []byte) error {
 	by := cs.closers[context]
 	if by == nil {
@@ -317,7 +316,8 @@ func named(list []byte) iter.Seq[int] {
 	}
 }
 
-// allClosed is called at the first rank of a Comm when one more rank has closed it, or is lost.
+// allClosed has the first rank of a Comm tell the others that its context is free, once each rank
+// has closed it or is lost.
 func (cs *Contexts) allClosed(e progress.Callback, context int) {
 	l, by := cs.live[context], cs.closers[context]
 	if l == nil || l.stage != told || l.root != cs.rank {

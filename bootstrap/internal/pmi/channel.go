@@ -16,22 +16,19 @@ const maxReply = 64 << 10
 
 // channel is the connection to the process manager.
 type channel struct {
-	conn interface {
-		io.ReadWriteCloser
-		SetDeadline(time.Time) error
-		SetWriteDeadline(time.Time) error
-	}
-	r   *bufio.Reader
-	wmu sync.Mutex // an Abort may come beside a request
+	conn conn
+	r    *bufio.Reader
+	wmu  sync.Mutex // an Abort may come beside a request
 }
 
-func newChannel(conn interface {
+// conn is an *os.File, or a net.Conn.
+type conn interface {
 	io.ReadWriteCloser
 	SetDeadline(time.Time) error
 	SetWriteDeadline(time.Time) error
-}) *channel {
-	return &channel{conn: conn, r: bufio.NewReaderSize(conn, maxReply)}
 }
+
+func newChannel(c conn) *channel { return &channel{conn: c, r: bufio.NewReaderSize(c, maxReply)} }
 
 func (c *channel) close() error { return c.conn.Close() }
 

@@ -56,7 +56,7 @@ const (
 	maxBurst     = 192
 )
 
-// failed is told that no connection can be accepted.
+// failed records that no connection can be accepted.
 func (s *store) failed(err error) (net.Conn, error) {
 	s.hub.accepts(err)
 	s.cfg.Logger.Warn("rendezvous cannot accept", "error", err)
