@@ -170,7 +170,7 @@ func TestAny(reqs []Request) (i int, st Status, done bool, err error) {
 }
 
 // TestSome makes progress, consumes those of reqs that have ended, as WaitSome does, and returns
-// how many, perhaps none. active reports whether others are left: when it is false, all of reqs have
+// how many, perhaps none. active says whether others are left: when it is false, all of reqs have
 // been reported. An out without room reports nothing, however often it is called: WaitSome, which
 // would wait for ever, refuses it.
 func TestSome(reqs []Request, out []Completion) (n int, active bool) {
@@ -215,7 +215,7 @@ func takeAny(reqs []Request) (i int, st Status, active bool, err error) {
 	return -1, nothing, active, nil
 }
 
-// takeSome consumes requests that have ended, as many as fit into out. active reports whether others
+// takeSome consumes requests that have ended, as many as fit into out. active says whether others
 // have an outcome to give, now or later.
 func takeSome(reqs []Request, out []Completion) (n int, active bool) {
 	var t progress.Taker
