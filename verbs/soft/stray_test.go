@@ -89,7 +89,7 @@ func TestReachedByUnreachable(t *testing.T) {
 				qps[i] = must(pds[i].CreateQP(&verbs.QPInitAttr{SendCQ: cqs[i], RecvCQ: cqs[i], Type: verbs.QPTRC,
 					Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}))
 			}
-			end := func(i int, why error) {
+			end := func(i int, why error) error {
 				_ = must(qps[i].PostSend(&verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled}))
 				wcs := make([]verbs.WC, 1)
 				var ev verbs.AsyncEvent
@@ -105,11 +105,16 @@ func TestReachedByUnreachable(t *testing.T) {
 				})
 				require.Equal(t, verbs.EventQPFatal, ev.Type)
 				require.ErrorIs(t, ev.Err, why)
+				return ev.Err
 			}
 			soft.RaiseQP(t, qps[0], nowhere{devs[1]}, qps[1].Num(), 7)
-			end(0, verbs.ErrUnreachable)
+			_ = end(0, verbs.ErrUnreachable)
 			soft.RaiseQP(t, qps[1], devs[0], qps[0].Num(), 7)
-			end(1, verbs.ErrPeerFailed)
+			if name == "shm" {
+				_ = end(1, verbs.ErrPeerFailed)
+			} else { // which has the peer's words for it
+				require.ErrorContains(t, end(1, verbs.ErrUnreachable), "rank 0 has given up rank 1")
+			}
 			for i := range devs {
 				require.NoError(t, qps[i].Destroy())
 				require.NoError(t, cqs[i].Destroy())
