@@ -267,7 +267,7 @@ func cancellingOp(e *Engine) *Op {
 // What is checked at the moment it happens.
 func TestEventsAreChecked(t *testing.T) {
 	breaches(t, map[string]breach{
-		"counted before it is queued":       {"V8", func(e *Engine) { e.countLocked(0) }},
+		"counted before it is queued":       {"V8", func(e *Engine) { (*sink)(e).count(0) }},
 		"device told too much":              {"V8", func(e *Engine) { e.off.report(e.off.handled + 1) }},
 		"device told less than before":      {"V8", func(e *Engine) { e.off.report(e.off.handled); e.off.report(e.off.handled - 1) }},
 		"operation before the forced DEL":   {"V9", func(e *Engine) { op := opOf(e, 20); found(e, op); e.off.report(e.off.handled) }},

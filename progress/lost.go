@@ -183,7 +183,7 @@ func (e *Engine) failAllLocked(err error) {
 	e.held = nil // nobody can read them any more
 	if e.closed {
 		e.dropReadsLocked(err)
-		e.dropTaggedLocked(err)
+		e.off.fail(err)
 	}
 	e.queues.wake()
 }

@@ -351,6 +351,21 @@ func (o *offload) drop() error {
 	return err
 }
 
+// fail ends the receives that the device had. The transport is closed, and writes to their buffers
+// no more.
+func (o *offload) fail(err error) {
+	for i := range o.slots.entries {
+		if op := o.slots.entries[i].op; op != nil {
+			if op.state == opOffloaded {
+				op.unpost()
+			}
+			o.slots.release(op.slot)
+			op.complete(Status{}, err)
+		}
+	}
+	o.entries = 0
+}
+
 // metrics returns what is counted here and, without a count for each short receive, what follows
 // from it: posted is how many receives and probes were, offloaded how many the device got.
 func (o *offload) metrics(posted, offloaded uint64) OffloadMetrics {

@@ -38,25 +38,25 @@ func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
 	e := s.engine()
 	e.eagerLocked(src, appCtx, tag, payload)
 	e.inv.settle(e, src)
-	e.countLocked(src)
+	s.count(src)
 }
 
-// countLocked counts an unexpected message, where a device does too. What came by another device
-// than the list's does not count.
-func (e *Engine) countLocked(src int) {
-	if e.off.counts { // this form is inlined
-		e.off.count()
-	} else if e.off.tags != nil {
-		e.countOddLocked(src)
+// count counts an unexpected message, where a device does too. What came by another device than the
+// list's does not count.
+func (s *sink) count(src int) {
+	if s.off.counts { // this form is inlined
+		s.off.count()
+	} else if s.off.tags != nil {
+		s.countOdd(src)
 	}
 }
 
-func (e *Engine) countOddLocked(src int) {
-	if uint(src) < uint(len(e.peers)) && e.peers[src].foreign {
+func (s *sink) countOdd(src int) {
+	if uint(src) < uint(len(s.peers)) && s.peers[src].foreign {
 		return
 	}
-	if e.off.count(); e.off.finding {
-		e.keptInDevice(e.off.drop())
+	if s.off.count(); s.off.finding {
+		(*Engine)(s).keptInDevice(s.off.drop())
 	}
 }
 
@@ -125,7 +125,7 @@ func (s *sink) Rndv(src int, h *transport.RndvHdr) {
 	e := s.engine()
 	e.rndvLocked(src, h)
 	e.inv.settle(e, src)
-	e.countLocked(src)
+	s.count(src)
 }
 
 func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {

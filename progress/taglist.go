@@ -16,7 +16,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	e := s.engine()
 	op := e.off.slots.byID(id)
 	if op == nil || op.state != opOffloaded && op.state != opCancelling {
-		e.notOffloadedLocked("match", id)
+		s.notOffloaded("match", id)
 		return
 	}
 	if op.state == opCancelling {
@@ -46,7 +46,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 // says why not: the peer is lost, has withdrawn the message, or a buffer of it cannot be accessed.
 func (s *sink) Delivered(id uint64, n uint64, err error) {
 	e := s.engine()
-	op := e.matchedLocked("delivery", id)
+	op := s.matched("delivery", id)
 	if op == nil {
 		return
 	}
@@ -82,8 +82,8 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 // Incomplete is called when the device has matched a rendezvous request and leaves the read to
 // software (TMO 6.7).
 func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
-	e := s.engine()
-	op := e.matchedLocked("rendezvous", id)
+	s.engine()
+	op := s.matched("rendezvous", id)
 	if op == nil {
 		return
 	}
@@ -119,14 +119,14 @@ func checkMatchedRndv(src int, h *transport.RndvHdr) (readState, error) {
 	return readState{src: src, appCtx: h.AppCtx, rkey: h.RKey, va: h.VA, total: h.Len}, nil
 }
 
-// matchedLocked finds the matched receive that id names, and frees its slot.
-func (e *Engine) matchedLocked(what string, id uint64) *Op {
-	op := e.off.slots.byID(id)
+// matched finds the matched receive that id names, and frees its slot.
+func (s *sink) matched(what string, id uint64) *Op {
+	op := s.off.slots.byID(id)
 	if op == nil || op.state != opMatched {
-		e.notOffloadedLocked(what, id)
+		s.notOffloaded(what, id)
 		return nil
 	}
-	e.off.release(op.slot)
+	s.off.release(op.slot)
 	return op
 }
 
@@ -166,7 +166,7 @@ func (s *sink) Deleted(id uint64, ok bool) {
 	}
 	op := e.off.slots.byID(id)
 	if op == nil || op.state != opCancelling {
-		e.notOffloadedLocked("deletion", id)
+		s.notOffloaded("deletion", id)
 		return
 	}
 	e.off.gone(op)
@@ -175,8 +175,8 @@ func (s *sink) Deleted(id uint64, ok bool) {
 	op.complete(Status{}, op.err)
 }
 
-func (e *Engine) notOffloadedLocked(what string, id uint64) {
-	e.breakLocked(protocolError("device reports the %s of receive %#x, which it has not got", what, id))
+func (s *sink) notOffloaded(what string, id uint64) {
+	(*Engine)(s).breakLocked(protocolError("device reports the %s of receive %#x, which it has not got", what, id))
 }
 
 // del has the device remove a receive, which ends with cause unless the device has matched it
@@ -242,20 +242,4 @@ func (p *peer) forged(tag uint64) bool {
 	}
 	p.lose(protocolError("rank %d sends tag %#x in the name of another rank", p.rank, tag))
 	return true
-}
-
-// dropTaggedLocked ends the receives that the device had. The transport is closed, and writes to
-// their buffers no more.
-func (e *Engine) dropTaggedLocked(err error) {
-	o := &e.off
-	for i := range o.slots.entries {
-		if op := o.slots.entries[i].op; op != nil {
-			if op.state == opOffloaded {
-				op.unpost()
-			}
-			o.slots.release(op.slot)
-			op.complete(Status{}, err)
-		}
-	}
-	o.entries = 0
 }
