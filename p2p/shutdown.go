@@ -66,6 +66,7 @@ func (w *World) Shutdown(ctx context.Context) error {
 		err = wrapf("shutdown: messages are not all delivered: %w%s", fromEngine(err), w.unfinished())
 	} else if err = w.meet(ctx); err != nil {
 		w.tellFailure(err)
+		loss = w.eng.Loss(members{}) // perhaps nobody has told the store of it
 		err = wrapf("shutdown: not all ranks have come: %w%s", w.lostInFence(err), w.unfinished())
 	} else if met = true; loss != nil {
 		err = wrapf("shutdown: all ranks have come, after a loss: %w", fromEngine(loss))

@@ -65,3 +65,54 @@ func TestOrderlyEndIsNoWarning(t *testing.T) {
 		require.NotContains(t, log.String(), `level=WARN msg="peer lost"`)
 	}
 }
+
+// deafFence is the Bootstrap of a rank whose fences, from some time on, end with their contexts
+// only: the launcher tells it of no loss.
+type deafFence struct {
+	bootstrap.Bootstrap
+	entered func()
+}
+
+func (b *deafFence) Fence(ctx context.Context) error {
+	if b.entered == nil {
+		return b.Bootstrap.Fence(ctx)
+	}
+	b.entered()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestShutdownInVainNamesLaterLoss: a rank that is lost while this one waits for all in Shutdown is
+// named by its error, since the log takes that for an orderly end.
+func TestShutdownInVainNamesLaterLoss(t *testing.T) {
+	list := bootstrap.NewLocal(2)
+	deaf := &deafFence{Bootstrap: list[1]}
+	list[1] = deaf
+	var ws [2]*p2p.World
+	together(t, 2, func(r int) {
+		var err error
+		ws[r], err = p2p.Init(background, p2p.Config{Bootstrap: list[r]})
+		assert.NoError(t, err)
+	})
+	waits := make(chan struct{})
+	deaf.entered = func() { close(waits) }
+	ctx, cancel := context.WithCancel(background)
+	together(t, 2, func(r int) {
+		c := ws[r].Comm()
+		_, err := c.Sendrecv(background, 1-r, 1, nil, 1-r, 1, nil) // they are connected
+		assert.NoError(t, err)
+		if r == 0 {
+			<-waits
+			assert.NoError(t, ws[0].Close())
+			eventually(t, func() bool { return len(ws[1].Failed()) == 1 })
+			cancel()
+			return
+		}
+		err = ws[1].Shutdown(ctx)
+		assert.ErrorIs(t, err, context.Canceled)
+		var lost *p2p.PeerError
+		if assert.ErrorAs(t, err, &lost) {
+			assert.Equal(t, []int{0}, lost.Ranks)
+		}
+	})
+}

@@ -26,6 +26,7 @@ const dirVar = "JOBTEST_DIR" // a directory that the ranks of a job share
 
 func init() {
 	roles["refused"] = refusedRole
+	roles["nopush"] = noPushRole
 	roles["starved"] = starvedRole
 	roles["fed"] = fedRole
 	roles["asleep"] = asleepRole
@@ -53,6 +54,33 @@ func refusedRole(ctx context.Context, w *p2p.World) error {
 		}
 	}
 	return disconnectedFrom(ctx, w, "the kernel refuses rank 0 a system call")
+}
+
+// TestPushesRefused: once two ranks have exchanged long messages over shared memory, the kernel
+// refuses rank 0 to write to another process. The peer reads all of its messages then, and nobody
+// is lost.
+func TestPushesRefused(t *testing.T) {
+	t.Parallel()
+	for name, env := range map[string][]string{"rc": nil, "tmsrq": tmsrqEnv, "async": asyncEnv} {
+		t.Run(name, func(t *testing.T) { job{n: 2, role: "nopush", device: "shm", env: slices.Clone(env)}.succeed(t) })
+	}
+}
+
+func noPushRole(ctx context.Context, w *p2p.World) error {
+	if err := goOn(ctx, w); err != nil {
+		return err
+	}
+	if w.Rank() == 0 {
+		if err := refuse.Calls(unix.EPERM, unix.SYS_PROCESS_VM_WRITEV); err != nil {
+			return err
+		}
+	}
+	for range 3 {
+		if err := goOn(ctx, w); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // throughRank2 connects rank 2 with both others, which are not connected to each other.

@@ -158,3 +158,18 @@ func TestStep(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 }
+
+// TestReceivesInErrorAreFlushed: a queue pair in error completes each receive that it takes, also
+// where one behind it in the chain is refused.
+func TestReceivesInErrorAreFlushed(t *testing.T) {
+	r := newRig(t, NewFabric())
+	require.NoError(t, r.q[1].Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+	for _, next := range []*verbs.RecvWR{nil, {SGList: make([]verbs.SGE, 100)}} {
+		bad, err := r.q[1].PostRecv(&verbs.RecvWR{WRID: 7, Next: next})
+		require.Equal(t, next != nil, err != nil)
+		require.Same(t, next, bad)
+		got := r.poll(t, 1)
+		require.Len(t, got, 1)
+		require.Equal(t, verbs.WCWRFlushErr, got[0].Status)
+	}
+}

@@ -7,7 +7,7 @@ import (
 )
 
 // PostSend posts a chain of requests.
-func (q *queuePair) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) {
+func (q *queuePair) PostSend(wr *verbs.SendWR) (bad *verbs.SendWR, err error) {
 	if invariant.Enabled {
 		defer q.d.enter("post_send")()
 	}
@@ -20,14 +20,15 @@ func (q *queuePair) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) {
 		if q.sendNow(wr, nil) {
 			continue
 		}
-		if err := q.postSlow(wr); err != nil {
-			return wr, err
+		if err = q.postSlow(wr); err != nil {
+			bad = wr
+			break
 		}
 	}
 	if q.d.armed {
 		q.d.posted()
 	}
-	return nil, nil
+	return bad, err
 }
 
 // sendTogether sends the first requests of a chain, as many as the link shows its peer together,

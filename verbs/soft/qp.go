@@ -423,7 +423,7 @@ func (q *queuePair) flushRQ() {
 }
 
 // PostRecv posts receives to the QP's own queue.
-func (q *queuePair) PostRecv(wr *verbs.RecvWR) (*verbs.RecvWR, error) {
+func (q *queuePair) PostRecv(wr *verbs.RecvWR) (bad *verbs.RecvWR, err error) {
 	if invariant.Enabled {
 		defer q.d.enter("post_recv")()
 	}
@@ -434,15 +434,16 @@ func (q *queuePair) PostRecv(wr *verbs.RecvWR) (*verbs.RecvWR, error) {
 		return wr, fail("post_recv", syscall.EINVAL, "the queue pair is in RESET")
 	}
 	for ; wr != nil; wr = wr.Next {
-		if err := q.rq.post("post_recv", wr); err != nil {
-			return wr, err
+		if err = q.rq.post("post_recv", wr); err != nil {
+			bad = wr
+			break
 		}
 	}
 	if q.state == verbs.QPSErr {
 		q.flushRQ()
 	}
 	q.d.postedRecv()
-	return nil, nil
+	return bad, err
 }
 
 // peerLost fails the QP because its peer, or the link to it, has ended.

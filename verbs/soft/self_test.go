@@ -32,3 +32,27 @@ func TestSelfWakes(t *testing.T) {
 	}
 	require.Equal(t, 1, must(verbstest.Poll(p.cq, wc[:])))
 }
+
+// tooMany is a list of more elements than any queue takes.
+var tooMany = make([]verbs.SGE, 100)
+
+// TestReceiveWakes: a receive wakes who sleeps beside a message that waits for it, also where one
+// behind it in the chain is refused.
+func TestReceiveWakes(t *testing.T) {
+	for _, next := range []*verbs.RecvWR{nil, {SGList: tooMany}} {
+		p := newSelfPair(t)
+		_, err := p.q1.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline})
+		require.NoError(t, err)
+		var wc [4]verbs.WC
+		require.Zero(t, must(verbstest.Poll(p.cq, wc[:])))
+		require.NoError(t, p.cq.Arm(false))
+		require.Zero(t, must(verbstest.Poll(p.cq, wc[:])))
+		bad, err := p.srq.PostSRQRecv(&verbs.RecvWR{Next: next})
+		require.Equal(t, next != nil, err != nil)
+		require.Same(t, next, bad)
+		late := time.AfterFunc(10*time.Second, p.channel.Wake)
+		require.NoError(t, p.channel.Wait())
+		require.True(t, late.Stop(), "nothing has woken it")
+		require.Equal(t, 1, must(verbstest.Poll(p.cq, wc[:])))
+	}
+}

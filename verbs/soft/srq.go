@@ -157,7 +157,7 @@ func (p *protDomain) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
 func (s *sharedQueue) Num() uint32 { return s.num }
 
 // PostSRQRecv posts receives.
-func (s *sharedQueue) PostSRQRecv(wr *verbs.RecvWR) (*verbs.RecvWR, error) {
+func (s *sharedQueue) PostSRQRecv(wr *verbs.RecvWR) (bad *verbs.RecvWR, err error) {
 	if invariant.Enabled {
 		defer s.d.enter("post_srq_recv")()
 	}
@@ -165,12 +165,13 @@ func (s *sharedQueue) PostSRQRecv(wr *verbs.RecvWR) (*verbs.RecvWR, error) {
 		return wr, fail("post_srq_recv", syscall.EINVAL, "the SRQ is gone")
 	}
 	for ; wr != nil; wr = wr.Next {
-		if err := s.post("post_srq_recv", wr); err != nil {
-			return wr, err
+		if err = s.post("post_srq_recv", wr); err != nil {
+			bad = wr
+			break
 		}
 	}
 	s.d.postedRecv()
-	return nil, nil
+	return bad, err
 }
 
 // Modify arms the limit event. Resizing fails, as on mlx5 (TMO 8.4).

@@ -24,7 +24,8 @@ func (s *endSink) ReadDone(_ uint64, err error) { s.reads = append(s.reads, err)
 // endpoint is the least transport there can be: it discards what it receives.
 type endpoint struct {
 	Links
-	polls func() func() // in builds with -tags invariants
+	polls    func() func() // in builds with -tags invariants
+	received int           // completions of receives
 }
 
 // openDevice opens a device with almost no inline size.
@@ -66,6 +67,7 @@ func (e *endpoint) Complete(wc *verbs.WC) bool {
 		e.Sent(wc)
 		return false
 	}
+	e.received++
 	e.Received(wc)
 	return e.Return(wc)
 }
@@ -103,13 +105,44 @@ func TestLostGivesBack(t *testing.T) {
 	require.Len(t, s.reads, 1)
 }
 
-// refuser is a queue pair that refuses every request.
+// refuser is a queue pair that takes some requests of each chain and refuses those behind.
 type refuser struct {
 	verbs.QP
-	err error
+	takes int
+	err   error
 }
 
-func (q *refuser) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) { return wr, q.err }
+func (q *refuser) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) {
+	for range q.takes {
+		first := *wr
+		if first.Next = nil; wr.Next == nil {
+			return q.QP.PostSend(&first)
+		}
+		if bad, err := q.QP.PostSend(&first); err != nil {
+			return bad, err
+		}
+		wr = wr.Next
+	}
+	return wr, q.err
+}
+
+// TestRefusedInChain: what a chain has sent before a request that is refused was sent, and once.
+func TestRefusedInChain(t *testing.T) {
+	for _, takes := range []int{1, 2} {
+		tr, s := selfSender(t)
+		require.NoError(t, tr.SendEager(0, 1, 2, make([]byte, 200))) // there may be no room until it completes
+		qp := tr.peers[0].qp
+		tr.peers[0].qp = &refuser{QP: qp, takes: takes, err: &verbs.Error{Op: "post_send", Errno: syscall.ENOMEM}}
+		require.Equal(t, takes, tr.SendEagers(0, 1, make([]transport.Eager, 3)))
+		tr.peers[0].qp = qp
+		require.Equal(t, 3-takes, tr.SendEagers(0, 1, make([]transport.Eager, 3-takes)))
+		for range 300 {
+			tr.poll(t)
+		}
+		require.Equal(t, 4, tr.received)
+		require.Empty(t, s.lost)
+	}
+}
 
 // TestRefused: a refused request holds no resources, and ends the link unless it was refused for
 // want of room.
