@@ -24,10 +24,10 @@ import (
 
 // comparison holds the flags of compare.
 type comparison struct {
-	rows, peers         list
-	rounds              int
-	sample              time.Duration
-	twice, json, strict bool
+	rows, peers list
+	rounds      int
+	sample      time.Duration
+	twice, json bool
 }
 
 // list is a flag of words separated by commas.
@@ -66,8 +66,7 @@ Peers are Debian's builds (ucx-utils; openmpi-bin libopenmpi-dev; mpich libmpich
 Flags:
 `
 
-// compare runs the subcommand and returns its exit code: 1 also where -strict is set and a mark is
-// missed, or something was not measured.
+// compare runs the subcommand and returns its exit code, which says nothing of marks.
 func compare(args []string, stdout, stderr io.Writer) int {
 	c := comparison{peers: peers.Names}
 	fs := flag.NewFlagSet("bench compare", flag.ContinueOnError)
@@ -86,7 +85,6 @@ func compare(args []string, stdout, stderr io.Writer) int {
 	fs.IntVar(&c.rounds, "rounds", 7, "samples of each that are compared")
 	fs.DurationVar(&c.sample, "sample", 200*time.Millisecond, "`time` that a sample takes, where the row leaves it open")
 	fs.BoolVar(&c.json, "json", false, "print one JSON object a line instead of text, with all samples")
-	fs.BoolVar(&c.strict, "strict", false, "exit with code 1 when a mark is missed, or not measured")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return 0
@@ -98,12 +96,8 @@ func compare(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "bench compare: %v\n", err)
 		return 2
 	}
-	reached, err := c.run(rows, stdout, stderr)
-	if err != nil {
+	if err := c.run(rows, stdout, stderr); err != nil {
 		fmt.Fprintf(stderr, "bench compare: %v\n", err)
-		return 1
-	}
-	if c.strict && !reached {
 		return 1
 	}
 	return 0
@@ -151,36 +145,34 @@ func choose(table []judge.Row, patterns []string) ([]judge.Row, error) {
 	return slices.DeleteFunc(table, func(r judge.Row) bool { return !chosen[r.Name] }), errors.Join(errs...)
 }
 
-// run measures the rows and reports whether all marks are reached.
-func (c *comparison) run(rows []judge.Row, stdout, stderr io.Writer) (reached bool, err error) {
+// run measures the rows.
+func (c *comparison) run(rows []judge.Row, stdout, stderr io.Writer) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	dir, err := os.MkdirTemp("", "tagmatch-bench-")
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	j, err := c.judge(ctx, dir)
 	if err != nil {
-		return false, err
+		return err
 	}
 	out := judge.Report{Out: stdout, JSON: c.json}
 	if err := out.Host(j.Host()); err != nil {
-		return false, err
+		return err
 	}
-	reached = true
 	for i, r := range rows {
 		fmt.Fprintf(stderr, "compare: row %d of %d, %s\n", i+1, len(rows), r.Name)
 		res := j.Measure(ctx, r)
 		if err := ctx.Err(); err != nil {
-			return false, err
+			return err
 		}
 		if err := out.Row(res); err != nil {
-			return false, err
+			return err
 		}
-		reached = reached && (res.Verdict == judge.Pass || res.Verdict == judge.None)
 	}
-	return reached, nil
+	return nil
 }
 
 // judge finds what the comparison needs beside ours.
