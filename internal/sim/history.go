@@ -71,11 +71,11 @@ func (w *world) mail(r *rank) [][]delivery {
 	return mail
 }
 
-// closedWith reports whether a rank may have been closed with a message that a matched probe had
-// taken, or that a receive was reading, and that nobody had received yet.
+// closedWith reports whether a rank may have been closed, or stopped by an abort, with a message
+// that a matched probe had taken, or that a receive was reading, and that nobody had received yet.
 func (w *world) closedWith(r *rank, tag uint64) bool {
 	left := func(o *op) bool { return (o.takes || o.isRecv()) && !o.received() && (tag^o.tag)&o.mask == 0 }
-	return w.plan.Params.CloseMid &&
+	return (w.plan.Params.CloseMid || r.stopped) &&
 		(slices.ContainsFunc(r.held, func(t taken) bool { return left(t.o) }) || slices.ContainsFunc(r.ops, left))
 }
 
