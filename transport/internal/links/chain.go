@@ -12,9 +12,11 @@ type chain struct {
 	wrs  [transport.MaxEagers]verbs.SendWR
 	sges [transport.MaxEagers][2]verbs.SGE // header and payload
 	hdrs [transport.MaxEagers][verbs.TMHSize]byte
+	most int // largest payload, bytes
 }
 
-func (c *chain) init() {
+func (c *chain) init(most int) {
+	c.most = most
 	for i := range c.wrs {
 		c.sges[i][0].Data = c.hdrs[i][:]
 		c.wrs[i] = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, SGList: c.sges[i][:]}
@@ -26,18 +28,17 @@ func (c *chain) init() {
 
 // fill prepares requests for the first messages that can go inline, and returns how many. The first
 // has sequence number seq.
-func (l *Links) fill(seq, appCtx uint32, msgs []transport.Eager) (n int) {
-	c := &l.chain
+func (c *chain) fill(seq, appCtx uint32, msgs []transport.Eager) (n int) {
 	for i := range msgs {
 		m := &msgs[i]
-		if verbs.TMHSize+len(m.Payload) > l.inline || len(m.Payload) > l.cfg.MaxEager {
+		if len(m.Payload) > c.most {
 			break
 		}
 		format.PutEager(c.hdrs[i][:], appCtx, m.Tag)
 		c.sges[i][1].Data = m.Payload
 		c.wrs[i].WRID = kindSend | uint64(seq+uint32(i))
 		if invariant.Enabled {
-			l.checkHeader(&c.wrs[i])
+			checkHeader(&c.wrs[i])
 		}
 		n++
 	}
@@ -55,11 +56,11 @@ func (l *Links) SendEagers(to int, appCtx uint32, msgs []transport.Eager) (sent 
 		return 0
 	}
 	room := min(int(p.limit-(p.posted-p.done)), transport.MaxEagers)
-	n := l.fill(p.posted, appCtx, msgs[:min(len(msgs), room)])
+	c := &l.chain
+	n := c.fill(p.posted, appCtx, msgs[:min(len(msgs), room)])
 	if n == 0 {
 		return 0
 	}
-	c := &l.chain
 	last := &c.wrs[n-1]
 	next := last.Next
 	last.Next = nil

@@ -10,7 +10,7 @@ import (
 // behind invariant.Enabled.
 
 // checkHeader checks the header of a message to be sent: a tagged message is never NO_TAG (V17).
-func (l *Links) checkHeader(wr *verbs.SendWR) {
+func checkHeader(wr *verbs.SendWR) {
 	if wr.Opcode != verbs.WRSend && wr.Opcode != verbs.WRSendWithImm {
 		return
 	}
@@ -27,20 +27,18 @@ func (l *Links) checkHeader(wr *verbs.SendWR) {
 }
 
 // checkCompleted checks the sequence number of a completed request.
-func (l *Links) checkCompleted(p *peer, seq uint32) {
-	invariant.Check(seq-p.done < p.posted-p.done, "once", "request %d to rank %d completes, %d are posted and %d done", seq,
-		l.Rank(p.qp.Num()), p.posted, p.done)
+func (p *peer) checkCompleted(seq uint32) {
+	invariant.Check(seq-p.done < p.posted-p.done, "once", "request %d to rank %d completes, %d are posted and %d done", seq, p.rank, p.posted, p.done)
 	invariant.Check(p.state != linkUp || seq-p.done < p.signalled-p.done, "once", "request %d completes: none is signalled from there on", seq)
 }
 
-// checkTaken is called when a slot completes: the device had it.
+// checkTaken takes a slot, which completes, from the device.
 func (r *ring) checkTaken(slot uint64) {
 	invariant.Check(r.inv[slot], "once", "receive buffer %d completes, which is not posted", slot)
 	r.inv[slot] = false
 }
 
-// checkPosted is called when a slot is posted: it has come back before, and its message was handled
-// (V15).
+// checkPosted gives a slot to the device: it has come back before, and its message was handled (V15).
 func (r *ring) checkPosted(slot uint64) {
 	invariant.Check(!r.inv[slot], "V15", "receive buffer %d is posted, which the device has", slot)
 	r.inv[slot] = true

@@ -42,6 +42,29 @@ func (l *Links) Granted(peer int) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
+// grants are the grants that found no room and are still to be posted, peer.grant.
+type grants struct {
+	due  int     // peers with grantDue
+	cell [8]byte // value of a grant that is posted
+}
+
+// put makes total the grant of p that is still to be posted.
+func (g *grants) put(p *peer, total uint64) {
+	p.grant = total
+	if !p.grantDue {
+		p.grantDue = true
+		g.due++
+	}
+}
+
+// take ends that: the grant of p is posted, or it is lost.
+func (g *grants) take(p *peer) {
+	if p.grantDue {
+		p.grantDue = false
+		g.due--
+	}
+}
+
 // Grant stores total into this rank's cell at the peer by RDMA WRITE. Without room Poll posts it
 // later: the newest total replaces all earlier ones, so a Grant needs no back-pressure.
 func (l *Links) Grant(to int, total uint64) error {
@@ -50,59 +73,28 @@ func (l *Links) Grant(to int, total uint64) error {
 		if invariant.Enabled {
 			l.inv.Grants(to, total)
 		}
-		err = l.postGrant(p, total)
+		l.grants.take(p)
+		binary.LittleEndian.PutUint64(l.grants.cell[:], total)
+		l.write.RemoteAddr, l.write.RKey = p.cellAddr, p.cellRKey
+		err = l.message(p, &l.write, l.grants.cell[:], nil, 0)
 	}
 	if err != transport.ErrAgain {
 		return err
 	}
-	p = &l.peers[to]
-	p.grant = total
-	if !p.grantDue {
-		p.grantDue = true
-		l.grantsDue++
-		l.todo = true
-	}
+	l.grants.put(&l.peers[to], total)
+	l.todo = true
 	return nil
-}
-
-// postGrant posts the RDMA WRITE of a grant, which is not deferred any more.
-func (l *Links) postGrant(p *peer, total uint64) error {
-	if p.grantDue {
-		p.grantDue = false
-		l.grantsDue--
-	}
-	binary.LittleEndian.PutUint64(l.cellB[:], total)
-	l.write.RemoteAddr, l.write.RKey = p.cellAddr, p.cellRKey
-	data := l.cellB[:]
-	if len(data) <= l.inline {
-		l.writeS[0] = verbs.SGE{Data: data}
-		l.write.SGList = l.writeS[:]
-		return l.post(p, &l.write, kindSend, verbs.SendInline)
-	}
-	slot, buf, ok := l.bounce.Get()
-	if !ok {
-		return transport.ErrAgain
-	}
-	l.writeS[0] = verbs.SGE{Data: buf[:copy(buf, data)], LKey: l.bounce.LKey()}
-	l.write.SGList = l.writeS[:]
-	err := l.post(p, &l.write, kindBounce|uint64(slot)<<slotShift, verbs.SendSignaled)
-	if err != nil {
-		l.bounce.Put(slot)
-	}
-	return err
 }
 
 // regrant posts the grants that found no room.
 func (l *Links) regrant() {
 	for i := range l.peers {
 		p := &l.peers[i]
-		if !p.grantDue {
-			continue
-		}
-		if p.limit == 0 {
-			p.grantDue = false
-			l.grantsDue--
-		} else if p.posted-p.done < p.limit {
+		switch {
+		case !p.grantDue:
+		case p.limit == 0:
+			l.grants.take(p)
+		case p.posted-p.done < p.limit:
 			_ = l.Grant(i, p.grant) // an error loses the peer, which Sink.PeerLost reports
 		}
 	}

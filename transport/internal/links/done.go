@@ -30,7 +30,7 @@ func (l *Links) Sent(wc *verbs.WC) {
 // error of a read that failed alone.
 func (l *Links) completed(p *peer, wrid uint64, failure error) {
 	if invariant.Enabled {
-		l.checkCompleted(p, uint32(wrid))
+		p.checkCompleted(uint32(wrid))
 	}
 	p.done = uint32(wrid) + 1
 	l.release(p, wrid, failure)

@@ -18,12 +18,7 @@ type Links struct {
 	sink transport.Sink
 	inv  *check.Sink // the same sink, in builds with -tags invariants
 
-	// Objects of the device, nil until they are made.
-	channel verbs.CompChannel
-	pd      verbs.PD
-	cq      verbs.CQ // of all completions
-	srq     verbs.SRQ
-
+	objects
 	peers []peer // by rank
 	byQPN Index  // rank of each queue pair
 
@@ -32,31 +27,29 @@ type Links struct {
 	depth   uint32 // of each send queue
 	every   uint32 // a posting to a peer that makes so many since the last signalled one is signalled
 
-	// Work requests are made once and reused by every call. eager and small have two SGEs, header
-	// and payload; eager is always inline, small is for all other messages and for long ones; write
-	// is for grants and for Drained.
-	eager, small, write, read verbs.SendWR
-	eagerS, smallS            [2]verbs.SGE
-	writeS, readS             [1]verbs.SGE
-	eagerB                    [verbs.TMHSize]byte   // header in eager
-	smallB                    [format.MaxSmall]byte // header, or all of a short message, in small
-	cellB                     [8]byte               // value of a grant
-	chain                     chain
+	// Work requests are made once and reused by every call. eager is always inline; small is for all
+	// other messages and for long ones, marked for those of SendMarked; write is for grants and for
+	// Drained. Those of messages and grants have two SGEs, of which the second is the payload.
+	eager, small, marked, write, read verbs.SendWR
+	eagerS, smallS                    [2]verbs.SGE // smallS is of small, marked and write
+	readS                             [1]verbs.SGE
+	eagerB                            [verbs.TMHSize]byte   // header in eager
+	smallB                            [format.MaxSmall]byte // header, or all of a short message, in small
+	chain                             chain
 
 	ring    ring  // receive buffers of the SRQ
 	bounce  Pool  // send buffers of messages that are too long for inline
 	cells   cells // credit that peers granted to this rank
 	regions regions
-	reads   []read   // by slot
-	freeRd  []uint32 // free slots of reads
+	reads   reads
+	grants  grants
 
-	grantsDue int // peers with grantDue
-	until     int // calls of Begin until End does its rare work
-	last      lastFrom
-	todo      bool  // End has work now: a grant, a loss or a fatal error
-	fatal     error // why the transport as a whole cannot continue; nil while it can
-	stopped   bool  // the last Drain was ended by Enough
-	closed    bool
+	until   int // calls of Begin until End does its rare work
+	last    lastFrom
+	todo    bool  // End has work now: a grant, a loss or a fatal error
+	fatal   error // why the transport as a whole cannot continue; nil while it can
+	stopped bool  // the last Drain was ended by Enough
+	closed  bool
 }
 
 // lastFrom is what the last message was from, to spare the next one a search for it. Its link is
@@ -82,11 +75,15 @@ func Open(l *Links, cfg Config, sink transport.Sink) error {
 		l.inv = sink.(*check.Sink)
 	}
 	l.eager = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, SGList: l.eagerS[:]}
-	l.small = verbs.SendWR{Opcode: verbs.WRSend, SGList: l.smallS[:]}
+	l.small = verbs.SendWR{Opcode: verbs.WRSend}
+	l.marked = verbs.SendWR{Opcode: verbs.WRSendWithImm}
 	l.write = verbs.SendWR{Opcode: verbs.WRRDMAWrite}
 	l.read = verbs.SendWR{Opcode: verbs.WRRDMARead}
 	l.eagerS[0].Data = l.eagerB[:]
-	l.chain.init()
+	l.chain.init(min(l.inline-verbs.TMHSize, cfg.MaxEager))
+	for rank := range l.peers {
+		l.peers[rank].rank = rank
+	}
 	if err := l.open(); err != nil {
 		return fmt.Errorf("transport/%s: open: %w", cfg.Mode, errors.Join(err, l.Close()))
 	}
@@ -94,47 +91,24 @@ func Open(l *Links, cfg Config, sink transport.Sink) error {
 }
 
 func (l *Links) open() (err error) {
-	if l.channel, err = l.cfg.Device.CreateCompChannel(); err != nil {
+	c := &l.cfg
+	if err = l.objects.open(c); err != nil {
 		return err
 	}
-	if l.pd, err = l.cfg.Device.AllocPD(); err != nil {
-		return err
-	}
-	if err = l.openQueues(); err != nil {
-		return err
-	}
-	size := format.BufferSize(l.cfg.MaxEager)
-	if err = l.ring.open(l.pd, l.srq, l.cfg.SRQDepth, size); err != nil {
+	size := format.BufferSize(c.MaxEager)
+	if err = l.ring.open(l.pd, l.srq, c.SRQDepth, size); err != nil {
 		return err
 	}
 	if size > l.inline {
-		if err = l.bounce.Open(l.pd, min(l.cfg.SendDepth, maxBounce), size, 0); err != nil {
+		if err = l.bounce.Open(l.pd, min(c.SendDepth, maxBounce), size, 0); err != nil {
 			return err
 		}
 	}
-	if err = l.cells.open(l.pd, l.cfg.Size); err != nil {
+	if err = l.cells.open(l.pd, c.Size); err != nil {
 		return err
 	}
 	l.self.CellAddr, l.self.CellRKey = l.cells.mr.Addr(), l.cells.mr.RKey()
 	return l.openPeers()
-}
-
-// openQueues makes the completion queue and the SRQ.
-func (l *Links) openQueues() (err error) {
-	c := &l.cfg
-	cq, srq := verbs.CQInitAttr{CQE: c.CQE() + c.MoreCQE, Channel: l.channel}, verbs.SRQInitAttr{SRQAttr: verbs.SRQAttr{MaxWR: uint32(c.SRQDepth), MaxSGE: 1}}
-	if c.TM.MaxNumTags > 0 {
-		cq.WCFlags = verbs.WCExWithTMInfo
-	}
-	if l.cq, err = c.Device.CreateCQ(cq); err != nil {
-		return err
-	}
-	if c.TM.MaxNumTags > 0 {
-		srq.Mask = verbs.SRQInitType | verbs.SRQInitPD | verbs.SRQInitCQ | verbs.SRQInitTM
-		srq.Type, srq.CQ, srq.TM = verbs.SRQTypeTM, l.cq, c.TM
-	}
-	l.srq, err = l.pd.CreateSRQ(&srq)
-	return err
 }
 
 // openPeers makes the queue pairs of all ranks, in INIT.
@@ -173,10 +147,6 @@ func (l *Links) openQPs(queues verbs.QPCap, access verbs.AccessFlags, place func
 	return nil
 }
 
-// PD returns the protection domain, SRQ the shared receive queue; both are the Links'.
-func (l *Links) PD() verbs.PD   { return l.pd }
-func (l *Links) SRQ() verbs.SRQ { return l.srq }
-
 // Caps returns the capabilities of the transport.
 func (l *Links) Caps() transport.Caps {
 	attr := l.cfg.Device.Attr()
@@ -208,21 +178,10 @@ func (l *Links) Close() error {
 			errs = append(errs, fmt.Errorf("rank %d: %w", i, err))
 		}
 	}
-	if l.srq != nil {
-		errs = append(errs, l.srq.Destroy())
-	}
-	if l.cq != nil {
-		errs = append(errs, l.cq.Destroy())
-	}
-	errs = append(errs, l.ring.close(), l.bounce.Close(), l.cells.close(), l.closeReads())
+	errs = append(errs, l.closeQueues(), l.ring.close(), l.bounce.Close(), l.cells.close(), l.reads.close())
 	if l.cfg.Free != nil {
 		errs = append(errs, l.cfg.Free())
 	}
-	if l.pd != nil {
-		errs = append(errs, l.pd.Dealloc())
-	}
-	if l.channel != nil {
-		errs = append(errs, l.channel.Close())
-	}
+	errs = append(errs, l.closeDomain())
 	return errors.Join(errs...)
 }

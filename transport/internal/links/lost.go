@@ -156,7 +156,7 @@ func orUnknown(err error) error {
 // End. It returns the number of peers whose loss it has reported.
 func (l *Links) settle(empty bool) int {
 	l.todo = false
-	if l.grantsDue > 0 {
+	if l.grants.due > 0 {
 		l.regrant()
 	}
 	n, dying := 0, false
@@ -173,6 +173,6 @@ func (l *Links) settle(empty bool) int {
 		n++
 		l.sink.PeerLost(i, p.err)
 	}
-	l.todo = l.todo || dying || l.grantsDue > 0
+	l.todo = l.todo || dying || l.grants.due > 0
 	return n
 }

@@ -86,7 +86,7 @@ func wantLost(t *testing.T, tr *endpoint, s *endSink, buffers int) {
 	require.Equal(t, []int{0}, s.lost)
 	require.Len(t, tr.bounce.free, buffers)
 	require.Zero(t, tr.peers[0].reads)
-	require.Len(t, tr.freeRd, len(tr.reads))
+	require.Len(t, tr.reads.free, len(tr.reads.slots))
 }
 
 // TestLostGivesBack: outstanding requests to a lost peer return their buffers, which all peers

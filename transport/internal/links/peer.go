@@ -23,9 +23,10 @@ type peer struct {
 	limit uint32
 
 	state      linkState
-	reads      int // reads outstanding: they have a slot in Links.reads
+	reads      int // reads outstanding: each has a slot in Links.reads
 	maxRead    int // reads that may be outstanding: what the peer answers concurrently, at least 1
 	registered int // send buffers registered for it, see regions
+	rank       int
 	unended    int // operations that must end before the loss is reported: the balance of DeferLoss
 
 	cellAddr uint64 // of this rank's cell at the peer
@@ -51,18 +52,18 @@ var errNotConnected = errors.New("transport: the rank is not connected")
 
 // Connect makes rank reachable. addr is its Address.
 func (l *Links) Connect(rank int, addr []byte) error {
-	err := l.connect(rank, addr)
+	err := fmt.Errorf("the job has %d ranks", len(l.peers))
+	if uint(rank) < uint(len(l.peers)) {
+		err = l.peers[rank].connect(&l.self, addr, l.depth)
+	}
 	if err != nil {
 		return fmt.Errorf("transport/%s: connect rank %d: %w", l.cfg.Mode, rank, err)
 	}
 	return nil
 }
 
-func (l *Links) connect(rank int, addr []byte) error {
-	if uint(rank) >= uint(len(l.peers)) {
-		return fmt.Errorf("the job has %d ranks", len(l.peers))
-	}
-	p := &l.peers[rank]
+// connect makes p usable, by the addresses of both ends and the depth of a send queue.
+func (p *peer) connect(self *format.Address, addr []byte, depth uint32) error {
 	if p.state != linkNew {
 		return errors.New("it is connected already")
 	}
@@ -70,15 +71,15 @@ func (l *Links) connect(rank int, addr []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := l.self.Accept(a, rank); err != nil {
+	if err := self.Accept(a, p.rank); err != nil {
 		return err
 	}
-	if err := l.raiseAll(p, a); err != nil {
+	if err := p.raise(self, a); err != nil {
 		return err
 	}
-	p.cellAddr, p.cellRKey = a.CellAddr+8*uint64(l.self.Rank), a.CellRKey
-	p.maxRead = max(1, min(l.self.RdAtomic, a.RdAtomic))
-	p.state, p.limit = linkUp, l.depth
+	p.cellAddr, p.cellRKey = a.CellAddr+8*uint64(self.Rank), a.CellRKey
+	p.maxRead = max(1, min(self.RdAtomic, a.RdAtomic))
+	p.state, p.limit = linkUp, depth
 	return nil
 }
 
@@ -100,22 +101,21 @@ const (
 	ackTimeout  = 18 // 1.07 s
 )
 
-// raiseAll moves a peer's queue pairs to RTS. The first of each end is connected to the second of
-// the other (TMO 1.3).
-func (l *Links) raiseAll(p *peer, a *format.Address) error {
+// raise moves a peer's queue pairs to RTS. The first of each end is connected to the second of the
+// other (TMO 1.3).
+func (p *peer) raise(self, a *format.Address) error {
 	if p.recvQP == nil {
-		return l.raise(p.qp, a, 0, 0)
+		return raise(p.qp, self, a, 0, 0)
 	}
-	if err := l.raise(p.recvQP, a, 1, 0); err != nil {
+	if err := raise(p.recvQP, self, a, 1, 0); err != nil {
 		return err
 	}
-	return l.raise(p.qp, a, 0, 1)
+	return raise(p.qp, self, a, 0, 1)
 }
 
 // raise moves a queue pair to RTS. own and theirs are the sets of Address.QPNs that it and its
 // partner belong to.
-func (l *Links) raise(qp verbs.QP, a *format.Address, own, theirs int) error {
-	self := &l.self
+func raise(qp verbs.QP, self, a *format.Address, own, theirs int) error {
 	depth := uint8(max(1, min(self.RdAtomic, a.RdAtomic)))
 	dest := a.QPNs[theirs][self.Rank]
 	// The first sequence number of each direction follows from the sender's queue pair number: both

@@ -10,7 +10,13 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// read is a slot of Links.reads: an outstanding RDMA READ. The slot is in the request's WRID.
+// reads are the RDMA READs that are outstanding, each in a slot, which is in the WRID of its request.
+type reads struct {
+	slots []read
+	free  []uint32 // slots that no read has; the last is the next to be used
+}
+
+// read is an outstanding RDMA READ.
 type read struct {
 	id   uint64   // the engine's; several reads may have the same
 	mr   verbs.MR // of the destination; nil for a read of no bytes, and after Abandon
@@ -43,14 +49,12 @@ func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) er
 		l.readS[0] = verbs.SGE{Data: dst, LKey: mr.LKey()}
 		l.read.SGList = l.readS[:]
 	}
-	slot := l.readSlot()
-	l.reads[slot] = read{id: id, mr: mr, peer: p, seq: p.posted}
-	p.reads++
+	slot := l.reads.add(read{id: id, mr: mr, peer: p, seq: p.posted})
 	l.read.RemoteAddr, l.read.RKey = va, rkey
 	err = l.post(p, &l.read, kindRead|uint64(slot)<<slotShift, verbs.SendSignaled)
 	l.readS[0] = verbs.SGE{}
 	if err != nil {
-		_, _ = l.endRead(slot)
+		_, _ = l.reads.end(slot)
 	} else if invariant.Enabled {
 		l.inv.Reads(from, id)
 	}
@@ -61,77 +65,90 @@ func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) er
 // there after it. The reads end as others do, with an error. It returns false, and the reads go on,
 // while the peer is in the middle of a copy to a destination.
 func (l *Links) Abandon(from int, id uint64) bool {
-	quiet := true
-	for i := range l.reads {
-		if r := &l.reads[i]; r.is(&l.peers[from], id) {
-			mr, ok := r.mr.(verbs.QuietMR)
-			quiet = (!ok || mr.Quiet()) && quiet
-		}
-	}
-	for i := range l.reads {
-		r := &l.reads[i]
-		if !quiet || !r.is(&l.peers[from], id) {
-			continue
-		}
-		if err := r.mr.Dereg(); err != nil {
-			l.lose(r.peer, causeLocal, fmt.Errorf("the device of this rank failed: taking back the buffer of a read: %w", err))
-		}
-		r.mr = nil
+	p := &l.peers[from]
+	quiet, err := l.reads.abandon(p, id)
+	if err != nil {
+		l.lose(p, causeLocal, fmt.Errorf("the device of this rank failed: taking back the buffer of a read: %w", err))
 	}
 	return quiet
 }
 
-// is reports whether r is a read from p with that id whose destination the device has.
-func (r *read) is(p *peer, id uint64) bool { return r.id == id && r.mr != nil && r.peer == p }
-
-// readSlot takes a free slot.
-func (l *Links) readSlot() uint32 {
-	if n := len(l.freeRd); n > 0 {
-		slot := l.freeRd[n-1]
-		l.freeRd = l.freeRd[:n-1]
-		return slot
+// readDone reports the end of a read to the sink.
+func (l *Links) readDone(p *peer, wrid uint64, failure error) {
+	slot := uint32(wrid >> slotShift & slotMask)
+	if !l.reads.has(slot, p, uint32(wrid)) {
+		return
 	}
-	l.reads = append(l.reads, read{})
-	return uint32(len(l.reads) - 1)
+	if invariant.Enabled {
+		l.inv.ReadEnds(p.rank, l.reads.slots[slot].id)
+	}
+	id, err := l.reads.end(slot)
+	if failure == nil {
+		failure = err
+	}
+	l.sink.ReadDone(id, failure)
 }
 
-// endRead frees a slot and the memory region in it, and returns the read's id.
-func (l *Links) endRead(slot uint32) (id uint64, err error) {
-	r := &l.reads[slot]
+// add puts a read into a free slot.
+func (o *reads) add(r read) (slot uint32) {
+	r.peer.reads++
+	if n := len(o.free); n > 0 {
+		slot, o.free = o.free[n-1], o.free[:n-1]
+		o.slots[slot] = r
+		return slot
+	}
+	o.slots = append(o.slots, r)
+	return uint32(len(o.slots) - 1)
+}
+
+// has reports whether the read in a slot is from p, by the request with sequence number seq.
+func (o *reads) has(slot uint32, p *peer, seq uint32) bool {
+	return int(slot) < len(o.slots) && o.slots[slot].peer == p && o.slots[slot].seq == seq
+}
+
+// end frees a slot and the memory region in it, and returns the read's id.
+func (o *reads) end(slot uint32) (id uint64, err error) {
+	r := &o.slots[slot]
 	id = r.id
 	if r.mr != nil {
 		err = r.mr.Dereg()
 	}
 	r.peer.reads--
 	*r = read{}
-	l.freeRd = append(l.freeRd, slot)
+	o.free = append(o.free, slot)
 	return id, err
 }
 
-// readDone reports the end of a read to the sink.
-func (l *Links) readDone(p *peer, wrid uint64, failure error) {
-	slot := uint32(wrid >> slotShift & slotMask)
-	if int(slot) >= len(l.reads) || l.reads[slot].peer != p || l.reads[slot].seq != uint32(wrid) {
-		return
+// abandon takes the destination of the reads from p with this id from the device, unless the peer is
+// in the middle of a copy to one.
+func (o *reads) abandon(p *peer, id uint64) (quiet bool, err error) {
+	for i := range o.slots {
+		if r := &o.slots[i]; r.is(p, id) {
+			if mr, ok := r.mr.(verbs.QuietMR); ok && !mr.Quiet() {
+				return false, nil
+			}
+		}
 	}
-	if invariant.Enabled {
-		l.inv.ReadEnds(l.Rank(p.qp.Num()), l.reads[slot].id)
+	for i := range o.slots {
+		if r := &o.slots[i]; r.is(p, id) {
+			err = errors.Join(err, r.mr.Dereg())
+			r.mr = nil
+		}
 	}
-	id, err := l.endRead(slot)
-	if failure == nil && err != nil {
-		failure = err
-	}
-	l.sink.ReadDone(id, failure)
+	return true, err
 }
 
-// closeReads deregisters the destinations of reads that have not ended.
-func (l *Links) closeReads() error {
+// is reports whether r is a read from p with that id whose destination the device has.
+func (r *read) is(p *peer, id uint64) bool { return r.id == id && r.mr != nil && r.peer == p }
+
+// close deregisters the destinations of reads that have not ended.
+func (o *reads) close() error {
 	var errs []error
-	for i := range l.reads {
-		if mr := l.reads[i].mr; mr != nil {
+	for i := range o.slots {
+		if mr := o.slots[i].mr; mr != nil {
 			errs = append(errs, mr.Dereg())
 		}
 	}
-	l.reads = nil
+	*o = reads{}
 	return errors.Join(errs...)
 }

@@ -19,7 +19,7 @@ func (l *Links) SendEager(to int, appCtx uint32, tag uint64, payload []byte) err
 	}
 	p := &l.peers[to]
 	if p.posted-p.done >= p.limit {
-		return l.noRoom(p)
+		return p.noRoom()
 	}
 	if n := verbs.TMHSize + len(payload); n > l.inline || len(payload) > l.cfg.MaxEager {
 		return l.sendBig(to, appCtx, tag, payload)
@@ -37,7 +37,7 @@ func (l *Links) sendBig(to int, appCtx uint32, tag uint64, payload []byte) error
 		return fmt.Errorf("transport/%s: an eager message of %d bytes, the limit is %d", l.cfg.Mode, len(payload), l.cfg.MaxEager)
 	}
 	n := format.PutEager(l.smallB[:], appCtx, tag)
-	return l.message(&l.peers[to], n, payload, 0)
+	return l.message(&l.peers[to], &l.small, l.smallB[:n], payload, 0)
 }
 
 // post posts a request with the next sequence number, signalled if too many before it were not, so
@@ -49,7 +49,7 @@ func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags
 		flags |= verbs.SendSignaled
 	}
 	if invariant.Enabled {
-		l.checkHeader(wr)
+		checkHeader(wr)
 	}
 	base := wr.Flags
 	wr.WRID = id | uint64(seq)
@@ -73,12 +73,12 @@ func (l *Links) refused(p *peer, err error) error {
 		return transport.ErrAgain
 	}
 	l.lose(p, causeLocal, fmt.Errorf("the device of this rank failed: posting a request: %w", err))
-	return l.noRoom(p)
+	return p.noRoom()
 }
 
 // noRoom returns why a peer takes no request now. One that is dying has no room until its loss was
 // reported: an error before that would name a loss that nobody knows of.
-func (l *Links) noRoom(p *peer) error {
+func (p *peer) noRoom() error {
 	switch p.state {
 	case linkUp, linkDying:
 		return transport.ErrAgain
@@ -101,17 +101,17 @@ func (l *Links) usable(to int) (*peer, error) {
 	}
 	p := &l.peers[to]
 	if p.posted-p.done >= p.limit {
-		return nil, l.noRoom(p)
+		return nil, p.noRoom()
 	}
 	return p, nil
 }
 
-// message sends n bytes of smallB and then payload: inline if possible, else from a bounce buffer.
-func (l *Links) message(p *peer, n int, payload []byte, flags verbs.SendFlags) error {
-	wr := &l.small
-	if n+len(payload) <= l.inline {
-		l.smallS[0] = verbs.SGE{Data: l.smallB[:n]}
-		l.smallS[1] = verbs.SGE{Data: payload}
+// message posts a request, wr, with the bytes of head and then payload: inline if possible, else from
+// a bounce buffer.
+func (l *Links) message(p *peer, wr *verbs.SendWR, head, payload []byte, flags verbs.SendFlags) error {
+	n := len(head) + len(payload)
+	if n <= l.inline {
+		l.smallS[0], l.smallS[1] = verbs.SGE{Data: head}, verbs.SGE{Data: payload}
 		wr.SGList = l.smallS[:]
 		err := l.post(p, wr, kindSend, verbs.SendInline|flags)
 		l.smallS[1].Data = nil
@@ -121,8 +121,8 @@ func (l *Links) message(p *peer, n int, payload []byte, flags verbs.SendFlags) e
 	if !ok {
 		return transport.ErrAgain
 	}
-	copy(buf[copy(buf, l.smallB[:n]):], payload)
-	l.smallS[0] = verbs.SGE{Data: buf[:n+len(payload)], LKey: l.bounce.LKey()}
+	copy(buf[copy(buf, head):], payload)
+	l.smallS[0] = verbs.SGE{Data: buf[:n], LKey: l.bounce.LKey()}
 	wr.SGList = l.smallS[:1]
 	// Signalled: the completion returns the bounce buffer.
 	err := l.post(p, wr, kindBounce|uint64(slot)<<slotShift, verbs.SendSignaled|flags)
@@ -142,7 +142,7 @@ func (l *Links) SendRndv(to int, h *transport.RndvHdr) error {
 	if len(h.Extra) > format.MaxExtra {
 		return fmt.Errorf("transport/%s: a rendezvous header of %d bytes, the limit is %d", l.cfg.Mode, len(h.Extra), format.MaxExtra)
 	}
-	return l.message(p, format.PutRndv(l.smallB[:], h), nil, verbs.SendSolicited)
+	return l.message(p, &l.small, l.smallB[:format.PutRndv(l.smallB[:], h)], nil, verbs.SendSolicited)
 }
 
 // SendMarked sends a message of at most format.MaxSmall bytes, headers included, with immediate
@@ -152,10 +152,7 @@ func (l *Links) SendMarked(to int, msg []byte) error {
 	if err != nil {
 		return err
 	}
-	l.small.Opcode = verbs.WRSendWithImm
-	err = l.message(p, copy(l.smallB[:], msg), nil, 0)
-	l.small.Opcode = verbs.WRSend
-	return err
+	return l.message(p, &l.marked, msg, nil, 0)
 }
 
 // SendFin tells the sender of rendezvous appCtx that its buffer was read.
@@ -164,7 +161,7 @@ func (l *Links) SendFin(to int, appCtx uint32) error {
 	if err != nil {
 		return err
 	}
-	return l.message(p, format.PutFin(l.smallB[:], appCtx), nil, 0)
+	return l.message(p, &l.small, l.smallB[:format.PutFin(l.smallB[:], appCtx)], nil, 0)
 }
 
 // SendCtrl sends an untagged message, ordered with the others; msg is copied.
@@ -176,5 +173,5 @@ func (l *Links) SendCtrl(to int, msg []byte) error {
 	if len(msg) > format.MaxCtrl {
 		return fmt.Errorf("transport/%s: a control message of %d bytes, the limit is %d", l.cfg.Mode, len(msg), format.MaxCtrl)
 	}
-	return l.message(p, format.PutCtrl(l.smallB[:]), msg, 0)
+	return l.message(p, &l.small, l.smallB[:format.PutCtrl(l.smallB[:])], msg, 0)
 }
