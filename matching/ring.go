@@ -65,7 +65,7 @@ func (r *ring[T]) empty() bool { return r.head == r.tail }
 // len is the number of elements.
 func (r *ring[T]) len() int { return int(r.tail - r.head - r.holes) }
 
-// full reports that no element can be put here without more ado.
+// full reports whether no element can be put here without more ado.
 func (r *ring[T]) full() bool { return r.tail-r.head >= uint64(len(r.slots)) || r.tail == r.putLimit }
 
 // put appends an element.
@@ -174,7 +174,7 @@ func (r *ring[T]) skip() {
 	}
 }
 
-// due reports that searches here have cost more than the tables would.
+// due reports whether searches here have cost more than the tables would.
 func (r *ring[T]) due() bool {
 	return r.debt > r.len()+min(ringDebt*len(r.slots), mostDebt)+ringCredit*int(r.tail-r.start)
 }

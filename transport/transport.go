@@ -136,7 +136,7 @@ type Transport interface {
 	// Enough, called from inside of Poll, lets this Poll end soon: what has arrived behind is left
 	// to the next one. It is a hint.
 	Enough()
-	// Drained reports that everything posted so far has reached the peers' devices.
+	// Drained reports whether everything posted so far has reached the peers' devices.
 	Drained() bool
 
 	// Arm requests that Wait end at the next event; Disarm cancels that. Protocol: Arm, Poll once

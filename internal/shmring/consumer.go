@@ -52,7 +52,7 @@ func NewConsumer(mem []byte) (*Consumer, error) {
 	return c, nil
 }
 
-// Empty reports that there is no packet.
+// Empty reports whether there is no packet.
 func (c *Consumer) Empty() bool { return atomic.LoadUint64(c.data.word(c.pos&c.mask)) == 0 }
 
 // Probe is a place in a ring to poll: a poller of many rings keeps their probes side by side, so
@@ -63,7 +63,7 @@ type Probe struct{ word *uint64 }
 // Probe returns the probe for the next packet.
 func (c *Consumer) Probe() Probe { return Probe{c.data.word(c.pos & c.mask)} }
 
-// Empty reports that there is no packet at the probe.
+// Empty reports whether there is no packet at the probe.
 func (p Probe) Empty() bool { return atomic.LoadUint64(p.word) == 0 }
 
 // Peek returns the next packet; ok is false if there is none. It may be called again for the same
@@ -139,7 +139,7 @@ func (c *Consumer) Advance() {
 	c.checkAdvanced()
 }
 
-// Owed reports that Release would report free lines to the writer.
+// Owed reports whether Release would report free lines to the writer.
 func (c *Consumer) Owed() bool { return c.pos-c.reported >= (c.mask+1)/4 }
 
 // Release returns the lines of all taken packets to the writer, once they are a quarter of the

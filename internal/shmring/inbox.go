@@ -64,7 +64,7 @@ func (b Inbox) Raise(slot uint32, urgent bool) (wake bool) {
 	return (state == parked || state == away && urgent) && atomic.CompareAndSwapUint32(&b.m.state, state, woken)
 }
 
-// Pending reports that slots may be ready. This is the cost of an idle poll, however many rings
+// Pending reports whether slots may be ready. This is the cost of an idle poll, however many rings
 // there are.
 func (b Inbox) Pending() bool { return atomic.LoadUint64(&b.m.summary) != 0 }
 

@@ -276,7 +276,7 @@ func (t *Transport) Enough() {
 	}
 }
 
-// Drained reports that everything posted so far has reached the peers' devices.
+// Drained reports whether everything posted so far has reached the peers' devices.
 func (t *Transport) Drained() bool {
 	for _, p := range t.paths {
 		if !p.Drained() {

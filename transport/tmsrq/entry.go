@@ -79,7 +79,7 @@ type entry struct {
 	mr      verbs.MR // registration of buf, nil with a bounce buffer
 }
 
-// open reports that the device may still match or complete the receive.
+// open reports whether the device may still match or complete the receive.
 func (e *entry) open() bool { return e.state == entryListed || e.state == entryMatched }
 
 // move changes the state of an entry.

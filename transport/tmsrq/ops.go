@@ -44,7 +44,7 @@ func (o *ops) open(srq verbs.SRQ, depth uint32, entries int) {
 // room returns how many operations can be posted now.
 func (o *ops) room() uint32 { return o.depth - (o.posted - o.reclaimed) }
 
-// pending reports that a signalled operation is outstanding, whose completion makes room.
+// pending reports whether a signalled operation is outstanding, whose completion makes room.
 func (o *ops) pending() bool { return int32(o.signalled-o.reclaimed) > 0 }
 
 // post posts the operation in o.wr. count, the number of handled messages, goes with every

@@ -167,10 +167,10 @@ func (s *stack) works(tag uint64) {
 
 // counts checks how receives have left the device: matched, by force, by a DEL that was in time, by
 // one that was not.
-func (s *stack) counts(matched, drops, dels, lost int) {
+func (s *stack) counts(matched, forced, dels, lost int) {
 	s.t.Helper()
 	m := s.offload()
-	require.Equal(s.t, [4]int{matched, drops, dels, lost}, [4]int{int(m.Matched), int(m.ForcedDels), int(m.Dels), int(m.DelsLost)})
+	require.Equal(s.t, [4]int{matched, forced, dels, lost}, [4]int{int(m.Matched), int(m.ForcedDels), int(m.Dels), int(m.DelsLost)})
 }
 
 // 5: a receive is posted after its message was counted by the device: it is dormant, software gives

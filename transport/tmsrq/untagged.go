@@ -36,11 +36,11 @@ func (t *Transport) skip(wc *verbs.WC) {
 	}
 }
 
-// counted reports that the device has counted a message (TMO 5.1). The header of the message does
-// not prove it: if the message is lent, the peer may still write to it.
+// counted reports whether the device has counted a message (TMO 5.1). The header of the message
+// does not prove it: if the message is lent, the peer may still write to it.
 func counted(wc *verbs.WC) bool { return wc.Opcode == verbs.WCTMRecv || wc.Opcode == verbs.WCRecv }
 
-// tagged reports that messages with this opcode are matched, and counted if they are unexpected
+// tagged reports whether messages with this opcode are matched, and counted if they are unexpected
 // (TMO 2.3).
 func tagged(op verbs.TMHOpcode) bool { return op == verbs.TMHEager || op == verbs.TMHRndv }
 

@@ -205,8 +205,8 @@ func testTagsMasks(t *testing.T, h Harness, opts Options) {
 	x.expectDelivered(4, 7, bufs[3], []byte("z"))
 }
 
-// testTagsDormant: entries added with an old count are dormant, can be dropped, and become live
-// with a new count.
+// testTagsDormant: entries added with an old count are dormant, can be removed by ForceDel, and
+// become live with a new count.
 func testTagsDormant(t *testing.T, h Harness, opts Options) {
 	x := h.tagged(t, 2, opts)
 	for i := range uint64(40) {
@@ -226,7 +226,7 @@ func testTagsDormant(t *testing.T, h Harness, opts Options) {
 		x.send(6, fill(6, i))
 		x.expectDelivered(3*i+2, 6, other, fill(6, i))
 		require.Empty(t, x.b.of("deleted"))
-		require.Equal(t, make([]byte, 8), buf, "dropped")
+		require.Equal(t, make([]byte, 8), buf, "removed")
 		x.steps(20)
 	}
 	x.roomForAll()

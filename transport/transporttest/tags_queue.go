@@ -16,7 +16,7 @@ func testTagsBeyondQueue(t *testing.T, h Harness, opts Options) {
 	for _, ops := range []int{1, 2, 5} {
 		opts.MaxOps = ops
 		x := h.tagged(t, 2, opts)
-		x.dropsBeyondQueue(n)
+		x.removeBeyondQueue(n)
 		x.sleepBeyondQueue(n)
 		x.roomForAll()
 	}
@@ -24,10 +24,10 @@ func testTagsBeyondQueue(t *testing.T, h Harness, opts Options) {
 
 const firstDormant = 500 // its id and tag
 
-// dropsBeyondQueue removes n live receives by Del, and n dormant ones by ForceDel, each with the
+// removeBeyondQueue removes n live receives by Del, and n dormant ones by ForceDel, each with the
 // count that includes its message. They are executed in order with these counts: while some are
 // queued, all other dormant entries stay dormant, and no Add or Sync overtakes them.
-func (x *tagged) dropsBeyondQueue(n uint64) {
+func (x *tagged) removeBeyondQueue(n uint64) {
 	x.t.Helper()
 	for i := range n {
 		x.add(i, i, exact, make([]byte, 8))
@@ -49,7 +49,7 @@ func (x *tagged) dropsBeyondQueue(n uint64) {
 	require.Equal(x.t, transport.ErrAgain, x.l.Add(2000, 2000, exact, nil, x.handled()))
 	require.Equal(x.t, transport.ErrAgain, x.l.Sync(x.handled()))
 	x.event("deleted", int(n/2))
-	x.send(firstDormant+n-1, nil) // the last drop: the device may still have its entry
+	x.send(firstDormant+n-1, nil) // the last forced DEL: the device may still have its entry
 	x.event("eager", int(n)+1)
 	x.event("deleted", int(n)-1)
 	for i, e := range x.b.of("deleted") {

@@ -74,7 +74,7 @@ func Opcode(msg []byte) verbs.TMHOpcode {
 	return verbs.TMHOpcode(msg[0])
 }
 
-// IsEager reports that msg is an eager message with at most maxEager bytes of payload: that
+// IsEager reports whether msg is an eager message with at most maxEager bytes of payload: that
 // Deliver would give it to Sink.Eager. It is small enough to be inlined, as ParseTMH is.
 func IsEager(msg []byte, maxEager int) bool {
 	return uint(len(msg)-verbs.TMHSize) <= uint(maxEager) && msg[0] == byte(verbs.TMHEager)

@@ -38,7 +38,8 @@ func (r *ring) checkTaken(slot uint64) {
 	r.inv[slot] = false
 }
 
-// checkPosted gives a slot to the device: it has come back before, and its message was handled (V15).
+// checkPosted gives a slot to the device: it has come back before, and its message was handled
+// (V15).
 func (r *ring) checkPosted(slot uint64) {
 	invariant.Check(!r.inv[slot], "V15", "receive buffer %d is posted, which the device has", slot)
 	r.inv[slot] = true

@@ -2,7 +2,7 @@ package links
 
 import "github.com/tagmatch/tagmatch/verbs"
 
-// Drained reports that all requests posted so far have completed. Only signalled requests report
+// Drained reports whether all requests posted so far have completed. Only signalled requests report
 // that (TMO 8.2): where the newest one is unsignalled, a signalled RDMA WRITE of no bytes is posted
 // behind it. Poll, then ask again.
 func (l *Links) Drained() bool {

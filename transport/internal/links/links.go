@@ -27,9 +27,9 @@ type Links struct {
 	depth   uint32 // of each send queue
 	every   uint32 // a posting to a peer that makes so many since the last signalled one is signalled
 
-	// Work requests are made once and reused by every call. eager is always inline; small is for all
-	// other messages and for long ones, marked for those of SendMarked; write is for grants and for
-	// Drained. Those of messages and grants have two SGEs, of which the second is the payload.
+	// Work requests are made once and reused by every call. eager is always inline, small is for
+	// all other messages and for long ones, marked for those of SendMarked; write is for grants and
+	// for Drained. Those of messages and grants have two SGEs, of which the second is the payload.
 	eager, small, marked, write, read verbs.SendWR
 	eagerS, smallS                    [2]verbs.SGE // smallS is of small, marked and write
 	readS                             [1]verbs.SGE

@@ -75,8 +75,8 @@ func (l *Links) Disconnect(rank int, err error) {
 	}
 }
 
-// Discards reports that what a rank sends is to be discarded: its link has ended, and not only by a
-// failure that earlier messages may have overtaken.
+// Discards reports whether what a rank sends is to be discarded: its link has ended, and not only
+// by a failure that earlier messages may have overtaken.
 func (l *Links) Discards(rank int) bool { return l.peers[rank].discards() }
 
 func (p *peer) discards() bool {

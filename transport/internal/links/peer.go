@@ -83,7 +83,7 @@ func (p *peer) connect(self *format.Address, addr []byte, depth uint32) error {
 	return nil
 }
 
-// Connected reports that Connect was called for a rank, whatever the state of the link.
+// Connected reports whether Connect was called for a rank, whatever the state of the link.
 func (l *Links) Connected(rank int) bool { return l.peers[rank].state != linkNew }
 
 // Wire names the wire to a rank.

@@ -25,7 +25,7 @@ const (
 	slotMask  = 1<<(KindShift-slotShift) - 1
 )
 
-// IsRecv reports that a completion is that of a buffer of the SRQ.
+// IsRecv reports whether a completion is that of a buffer of the SRQ.
 func IsRecv(wrid uint64) bool { return wrid>>KindShift == kindRecv }
 
 const (
@@ -45,7 +45,7 @@ func (l *Links) Begin() error {
 	return l.fatal
 }
 
-// EndDue reports that End has work.
+// EndDue reports whether End has work.
 func (l *Links) EndDue() bool { return l.until < 0 || l.todo }
 
 // Drain has h handle what has completed, and says how much that was and whether it is all.

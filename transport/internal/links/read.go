@@ -10,7 +10,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// reads are the RDMA READs that are outstanding, each in a slot, which is in the WRID of its request.
+// reads are the RDMA READs that are outstanding, each in a slot. The WRID of its request names it.
 type reads struct {
 	slots []read
 	free  []uint32 // slots that no read has; the last is the next to be used
@@ -119,8 +119,8 @@ func (o *reads) end(slot uint32) (id uint64, err error) {
 	return id, err
 }
 
-// abandon takes the destination of the reads from p with this id from the device, unless the peer is
-// in the middle of a copy to one.
+// abandon takes the destination of the reads from p with this id from the device, unless the peer
+// is in the middle of a copy to one.
 func (o *reads) abandon(p *peer, id uint64) (quiet bool, err error) {
 	for i := range o.slots {
 		if r := &o.slots[i]; r.is(p, id) {

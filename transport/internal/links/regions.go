@@ -30,7 +30,7 @@ func (o *regions) init(total, peers int) {
 	o.common = total - o.own*peers
 }
 
-// room reports that a peer may have one more.
+// room reports whether a peer may have one more.
 func (o *regions) room(p *peer) bool {
 	return p.registered < o.own || p.registered-o.own < o.common
 }

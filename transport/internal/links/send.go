@@ -106,8 +106,8 @@ func (l *Links) usable(to int) (*peer, error) {
 	return p, nil
 }
 
-// message posts a request, wr, with the bytes of head and then payload: inline if possible, else from
-// a bounce buffer.
+// message posts a request, wr, with the bytes of head and then payload: inline if possible, else
+// from a bounce buffer.
 func (l *Links) message(p *peer, wr *verbs.SendWR, head, payload []byte, flags verbs.SendFlags) error {
 	n := len(head) + len(payload)
 	if n <= l.inline {
