@@ -10,9 +10,14 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
+// taker is a path that takes every FIN.
+type taker struct{ transport.Transport }
+
+func (taker) SendFin(int, uint32) error { return nil }
+
 // TestCheckOwner: a second goroutine posts while the owner polls.
 func TestCheckOwner(t *testing.T) {
-	tr := &Transport{route: make([]transport.Transport, 1)}
+	tr := &Transport{paths: []transport.Transport{taker{}}}
 	defer tr.enter("Poll")()
 	said := make(chan any)
 	go func() {

@@ -132,13 +132,7 @@ func (t *Transport) Connect(peer int, addr []byte) error {
 }
 
 // Wire names the wire to a rank.
-func (t *Transport) Wire(peer int) string {
-	p, err := t.to(peer)
-	if err != nil {
-		return ""
-	}
-	return p.Wire(peer)
-}
+func (t *Transport) Wire(peer int) string { return t.to(peer).Wire(peer) }
 
 // enter begins a call by the transport's owner. It checks only what the paths share.
 func (t *Transport) enter(call string) (leave func()) {
@@ -146,110 +140,59 @@ func (t *Transport) enter(call string) (leave func()) {
 	return t.guard.Leave
 }
 
-// to returns the path to a rank.
-func (t *Transport) to(peer int) (transport.Transport, error) {
+// to returns the path to a rank. One that is not connected, or is none, is refused by the first.
+func (t *Transport) to(peer int) transport.Transport {
 	if invariant.Enabled {
 		defer t.enter("a call for a rank")()
 	}
-	if uint(peer) >= uint(len(t.route)) || t.route[peer] == nil {
-		return nil, fmt.Errorf("transport/mux: rank %d is not connected", peer)
+	if uint(peer) < uint(len(t.route)) && t.route[peer] != nil {
+		return t.route[peer]
 	}
-	return t.route[peer], nil
+	return t.paths[0]
 }
 
 // SendEager sends a tagged message.
 func (t *Transport) SendEager(peer int, appCtx uint32, tag uint64, payload []byte) error {
-	p, err := t.to(peer)
-	if err != nil {
-		return err
-	}
-	return p.SendEager(peer, appCtx, tag, payload)
+	return t.to(peer).SendEager(peer, appCtx, tag, payload)
 }
 
 // SendEagers sends several tagged messages.
 func (t *Transport) SendEagers(peer int, appCtx uint32, msgs []transport.Eager) int {
-	p, err := t.to(peer)
-	if err != nil {
-		return 0
-	}
-	return p.SendEagers(peer, appCtx, msgs)
+	return t.to(peer).SendEagers(peer, appCtx, msgs)
 }
 
 // SendRndv sends a rendezvous request.
 func (t *Transport) SendRndv(peer int, h *transport.RndvHdr) error {
-	p, err := t.to(peer)
-	if err != nil {
-		return err
-	}
-	return p.SendRndv(peer, h)
+	return t.to(peer).SendRndv(peer, h)
 }
 
 // SendFin tells the sender of a rendezvous that its buffer was read.
-func (t *Transport) SendFin(peer int, appCtx uint32) error {
-	p, err := t.to(peer)
-	if err != nil {
-		return err
-	}
-	return p.SendFin(peer, appCtx)
-}
+func (t *Transport) SendFin(peer int, appCtx uint32) error { return t.to(peer).SendFin(peer, appCtx) }
 
 // SendCtrl sends a control message.
-func (t *Transport) SendCtrl(peer int, msg []byte) error {
-	p, err := t.to(peer)
-	if err != nil {
-		return err
-	}
-	return p.SendCtrl(peer, msg)
-}
+func (t *Transport) SendCtrl(peer int, msg []byte) error { return t.to(peer).SendCtrl(peer, msg) }
 
 // Register makes buf readable for one rank.
 func (t *Transport) Register(peer int, buf []byte) (transport.Region, error) {
-	p, err := t.to(peer)
-	if err != nil {
-		return nil, err
-	}
-	return p.Register(peer, buf)
+	return t.to(peer).Register(peer, buf)
 }
 
 // Read copies from a peer's memory.
 func (t *Transport) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) error {
-	p, err := t.to(peer)
-	if err != nil {
-		return err
-	}
-	return p.Read(peer, dst, va, rkey, id)
+	return t.to(peer).Read(peer, dst, va, rkey, id)
 }
 
 // Abandon releases the destination of reads.
-func (t *Transport) Abandon(peer int, id uint64) bool {
-	p, err := t.to(peer)
-	return err != nil || p.Abandon(peer, id)
-}
+func (t *Transport) Abandon(peer int, id uint64) bool { return t.to(peer).Abandon(peer, id) }
 
 // Disconnect ends the connection to a rank.
-func (t *Transport) Disconnect(peer int, err error) {
-	if p, e := t.to(peer); e == nil {
-		p.Disconnect(peer, err)
-	}
-}
+func (t *Transport) Disconnect(peer int, err error) { t.to(peer).Disconnect(peer, err) }
 
 // Grant stores a cumulative count of credit at the peer.
-func (t *Transport) Grant(peer int, total uint64) error {
-	p, err := t.to(peer)
-	if err != nil {
-		return err
-	}
-	return p.Grant(peer, total)
-}
+func (t *Transport) Grant(peer int, total uint64) error { return t.to(peer).Grant(peer, total) }
 
 // Granted reads the cell that the peer writes at this rank.
-func (t *Transport) Granted(peer int) uint64 {
-	p, err := t.to(peer)
-	if err != nil {
-		return 0
-	}
-	return p.Granted(peer)
-}
+func (t *Transport) Granted(peer int) uint64 { return t.to(peer).Granted(peer) }
 
 // Poll polls all paths, in rotating order.
 func (t *Transport) Poll() (int, error) {

@@ -86,7 +86,6 @@ func (h Harness) runTags(t *testing.T, seed uint64) {
 	test("TagsOpsFull", testTagsOpsFull)
 	test("TagsBeyondQueue", testTagsBeyondQueue)
 	test("TagsLost", testTagsLost)
-	test("TagsRandom", testTagsRandom)
 }
 
 func (h Harness) run(t *testing.T, seed uint64) {
