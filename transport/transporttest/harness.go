@@ -83,7 +83,6 @@ func (h Harness) tester(t *testing.T, seed uint64) func(name string, f func(t *t
 func (h Harness) runTags(t *testing.T, seed uint64) {
 	test := h.tester(t, seed)
 	test("TagsCancelRace", testTagsCancelRace)
-	test("TagsOpsFull", testTagsOpsFull)
 	test("TagsBeyondQueue", testTagsBeyondQueue)
 	test("TagsLost", testTagsLost)
 }
@@ -93,11 +92,9 @@ func (h Harness) run(t *testing.T, seed uint64) {
 	test("Caps", testCaps)
 	test("Order", testOrder)
 	test("Chains", testChains)
-	test("OrderBounced", testOrderBounced)
 	test("Sizes", testSizes)
 	test("TooLarge", testTooLarge)
 	test("BackPressure", testBackPressure)
-	test("ManyPeers", testManyPeers)
 	test("Concurrent", testConcurrent)
 	test("Reads", testReads)
 	test("ReadsAtOnce", testReadsAtOnce)

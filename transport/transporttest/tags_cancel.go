@@ -96,39 +96,6 @@ func testTagsCancelRace(t *testing.T, h Harness, opts Options) {
 	x.roomForAll()
 }
 
-// testTagsOpsFull posts more operations than the queue holds; no Del is refused or lost.
-func testTagsOpsFull(t *testing.T, h Harness, opts Options) {
-	for _, size := range []int{1, 2, 7, 127} {
-		opts.MaxTags = size
-		x := h.tagged(t, 2, opts)
-		id, deleted := uint64(0), 0
-		for range 20 {
-			first := id
-			for x.l.Add(id, id, exact, make([]byte, 8), x.handled()) == nil { // without a poll
-				id++
-			}
-			require.LessOrEqual(t, int(id-first), size)
-			for i := first; i < id; i++ {
-				require.NoError(t, x.l.Del(i, x.handled()))
-			}
-			deleted += int(id - first)
-			x.until("all outcomes", func() bool { return len(x.b.of("deleted")) == deleted })
-			x.until("room", func() bool { return x.l.Free() > 0 })
-		}
-		x.roomForAll()
-		for _, e := range x.b.of("deleted") {
-			require.True(t, e.OK)
-		}
-		// SYNCs, one at a time.
-		for range 50 {
-			x.sync()
-		}
-		if x.l.Sync(0) == nil {
-			require.Equal(t, transport.ErrAgain, x.l.Sync(0))
-		}
-	}
-}
-
 // testTagsLost: a peer is lost during its rendezvous; the receives end before the loss is reported,
 // and those of other peers stay.
 func testTagsLost(t *testing.T, h Harness, opts Options) {

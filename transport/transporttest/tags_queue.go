@@ -19,6 +19,12 @@ func testTagsBeyondQueue(t *testing.T, h Harness, opts Options) {
 		x.removeBeyondQueue(n)
 		x.sleepBeyondQueue(n)
 		x.roomForAll()
+		for range 50 {
+			x.sync()
+		}
+		if x.l.Sync(x.handled()) == nil {
+			require.Equal(t, transport.ErrAgain, x.l.Sync(x.handled()), "one at a time")
+		}
 	}
 }
 

@@ -105,10 +105,14 @@ func testCaps(t *testing.T, h Harness, opts Options) {
 	require.NotZero(t, caps.MaxRead)
 }
 
+// testOrder: random messages of every kind arrive in order; also with short queues, with many
+// peers, and on devices with a small inline size, as NICs have.
 func testOrder(t *testing.T, h Harness, opts Options) {
-	for _, depth := range []int{0, 4} {
-		opts.SendDepth, opts.SRQDepth = depth, depth
-		h.start(t, 3, opts).exchange(600)
+	for _, c := range []struct{ ranks, send, srq, inline, messages int }{
+		{3, 0, 0, 0, 600}, {3, 4, 4, 0, 600}, {2, 8, 0, 4, 400}, {2, 8, 0, 48, 400}, {8, 0, 16, 0, 1500},
+	} {
+		opts.SendDepth, opts.SRQDepth, opts.MaxInline = c.send, c.srq, c.inline
+		h.start(t, c.ranks, opts).exchange(c.messages)
 	}
 }
 
@@ -152,19 +156,6 @@ func testChains(t *testing.T, h Harness, opts Options) {
 			c.requireMessages(r, 0, want)
 		}
 	}
-}
-
-// testOrderBounced is for devices with a small inline size, as NICs have.
-func testOrderBounced(t *testing.T, h Harness, opts Options) {
-	for _, inline := range []int{4, 48} {
-		opts.MaxInline, opts.SendDepth = inline, 8
-		h.start(t, 2, opts).exchange(400)
-	}
-}
-
-func testManyPeers(t *testing.T, h Harness, opts Options) {
-	opts.SRQDepth = 16
-	h.start(t, 8, opts).exchange(1500)
 }
 
 var sizes = []int{0, 1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 4095, 4096, 4097}
