@@ -31,7 +31,7 @@ type Transport struct {
 	sink     transport.Sink
 	maxEager int               // bytes
 	hdr      transport.RndvHdr // the request that the sink is given, lent
-	inv      *check.Sink       // the same sink, in builds with -tags invariants
+	inv      *check.Sink
 }
 
 // New makes a transport; no peer is reachable before Connect.
@@ -41,12 +41,9 @@ func New(cfg Config, sink transport.Sink) (*Transport, error) {
 	if err := c.Fill(); err != nil {
 		return nil, fmt.Errorf("transport/rc: %w", err)
 	}
-	t := &Transport{sink: sink, maxEager: c.MaxEager}
-	if invariant.Enabled {
-		t.inv = check.New(sink, c.Device, c.Size)
-		t.sink = t.inv
-	}
-	if err := links.Open(&t.Links, c, t.sink); err != nil {
+	t := &Transport{maxEager: c.MaxEager}
+	t.sink, t.inv = check.New(sink, c.Device, c.Size)
+	if err := links.Open(&t.Links, c, t.sink, t.inv); err != nil {
 		return nil, err
 	}
 	return t, nil

@@ -1,3 +1,5 @@
+//go:build invariants
+
 package tmsrq
 
 import (
@@ -8,13 +10,12 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// What a build with -tags invariants checks here, besides the Sink (package check): all of it is
-// called behind invariant.Enabled.
+// What a build with -tags invariants checks here, besides the Sink (package check).
 
 // checkClass checks that the device counts messages with a tag and no others (V17, TMO 2.3). msg is
 // in a buffer of the transport: the peer may still write to what is lent.
 func (t *Transport) checkClass(wc *verbs.WC, msg []byte) {
-	if t.cfg.MaxTags == 0 || wc.Opcode == verbs.WCRecvRDMAWithImm {
+	if t.cfg.MaxTags == 0 || wc.Data != nil || wc.Opcode == verbs.WCRecvRDMAWithImm {
 		return
 	}
 	op := format.Opcode(msg)
@@ -27,6 +28,11 @@ func (l *tagList) checkMove(e *entry, to entryState, allowed []entryState) {
 	if to == entryListed {
 		l.t.inv.Adds(e.id)
 	}
+}
+
+// checkDone checks that a list operation, by its number, completes once.
+func (l *tagList) checkDone(seq uint32) {
+	invariant.Check(seq-l.reclaimed < l.posted-l.reclaimed, "once", "list operation %d completes, %d are posted and %d done", seq, l.posted, l.reclaimed)
 }
 
 // check compares the counters of the list with its entries, at the end of a poll.

@@ -1,7 +1,6 @@
 package tmsrq
 
 import (
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -84,8 +83,6 @@ func (e *entry) open() bool { return e.state == entryListed || e.state == entryM
 
 // move changes the state of an entry.
 func (l *tagList) move(e *entry, to entryState) {
-	if invariant.Enabled {
-		l.checkMove(e, to, entryMoves[e.state])
-	}
+	l.checkMove(e, to, entryMoves[e.state])
 	e.state = to
 }

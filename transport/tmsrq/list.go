@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/internal/links"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -154,9 +153,7 @@ func (l *tagList) leave(e *entry, to entryState) {
 // count returns C of TMO 5.1, the count that is posted with an operation: the messages that the
 // engine has handled, and those that the device has counted and that never reached the engine.
 func (l *tagList) count(handled uint32) uint32 {
-	if invariant.Enabled {
-		l.t.inv.Handled(handled)
-	}
+	l.t.inv.Handled(handled)
 	return handled + l.t.skipped
 }
 
@@ -199,9 +196,7 @@ func (l *tagList) Del(id uint64, handled uint32) error {
 		return err
 	}
 	e.deleting = true
-	if invariant.Enabled {
-		l.t.inv.Deletes(id)
-	}
+	l.t.inv.Deletes(id)
 	return l.remove(slot, l.count(handled))
 }
 
@@ -212,9 +207,7 @@ func (l *tagList) ForceDel(id uint64, handled uint32) error {
 	if err != nil {
 		return err
 	}
-	if invariant.Enabled {
-		l.t.inv.ForcedDels(id)
-	}
+	l.t.inv.ForcedDels(id)
 	l.leave(e, entryRemoved)
 	return l.remove(slot, l.count(handled))
 }

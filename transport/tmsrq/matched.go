@@ -3,7 +3,6 @@ package tmsrq
 import (
 	"fmt"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport/internal/links"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -11,9 +10,7 @@ import (
 // done handles the completion of a list operation.
 func (l *tagList) done(wc *verbs.WC) {
 	kind, slot := wc.WRID>>kindShift, uint32(wc.WRID>>32)&genMask
-	if invariant.Enabled {
-		invariant.Check(uint32(wc.WRID)-l.reclaimed < l.posted-l.reclaimed, "once", "list operation %d completes, %d are posted and %d done", uint32(wc.WRID), l.posted, l.reclaimed)
-	}
+	l.checkDone(uint32(wc.WRID))
 	l.reclaimed = uint32(wc.WRID) + 1
 	if int(slot) >= len(l.entries) || wc.Status != verbs.WCSuccess && (kind != kindDel || wc.Status != verbs.WCTMErr) {
 		l.t.Break(fmt.Errorf("list operation %#x: %v", wc.WRID, wc.Status))

@@ -33,7 +33,7 @@ func (t *Transport) Poll() (int, error) {
 	if t.list.queued > 0 {
 		n += t.list.flush()
 	}
-	if invariant.Enabled && n > 0 {
+	if n > 0 {
 		t.list.check()
 	}
 	if t.EndDue() {

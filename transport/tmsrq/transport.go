@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/internal/check"
 	"github.com/tagmatch/tagmatch/transport/internal/format"
@@ -20,7 +19,7 @@ type Transport struct {
 	links.Links
 	cfg    Config // with defaults
 	sink   transport.Sink
-	inv    *check.Sink           // the same sink, in builds with -tags invariants
+	inv    *check.Sink
 	list   tagList               // not open where cfg.MaxTags is 0
 	hdr    transport.RndvHdr     // the request that the sink is given, lent
 	extra  [format.MaxExtra]byte // of hdr.Extra, where a request lies in memory that is to be overwritten
@@ -36,15 +35,12 @@ func init() { hook.CountFrom = func(tr any, n uint16) { tr.(*Transport).skipped 
 
 // New makes a transport; no peer is reachable before Connect.
 func New(cfg Config, sink transport.Sink) (*Transport, error) {
-	t := &Transport{cfg: cfg, sink: sink}
+	t := &Transport{cfg: cfg}
 	base, err := t.cfg.fill()
 	if err != nil {
 		return nil, fmt.Errorf("transport/tmsrq: %w", err)
 	}
-	if invariant.Enabled {
-		t.inv = check.New(sink, cfg.Device, cfg.Size)
-		t.sink = t.inv
-	}
+	t.sink, t.inv = check.New(sink, cfg.Device, cfg.Size)
 	if tm := cfg.Device.Attr().TM; tm.Flags&verbs.TMCapRC != 0 {
 		t.hdrCap = tm.MaxRndvHdrSize
 	}
@@ -52,7 +48,7 @@ func New(cfg Config, sink transport.Sink) (*Transport, error) {
 	if t.usual = verbs.WCTMRecv; t.cfg.MaxTags == 0 {
 		t.usual = verbs.WCRecv
 	}
-	if err := links.Open(&t.Links, base, t.sink); err != nil {
+	if err := links.Open(&t.Links, base, t.sink, t.inv); err != nil {
 		return nil, err
 	}
 	if t.cfg.MaxTags > 0 {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -18,9 +17,7 @@ func (t *Transport) untagged(wc *verbs.WC) (again bool) {
 	case rank < 0:
 		t.skip(wc)
 	default:
-		if invariant.Enabled && wc.Data == nil {
-			t.checkClass(wc, msg)
-		}
+		t.checkClass(wc, msg)
 		if err := t.deliver(rank, wc, msg); err != nil {
 			t.skip(wc)
 			t.ProtocolError(rank, err)

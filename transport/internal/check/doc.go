@@ -1,6 +1,6 @@
 // Package check holds a transport to the contract of package transport in builds with -tags
-// invariants: Sink stands between a transport and the Sink of its engine. A transport creates and
-// calls it only where invariant.Enabled is true.
+// invariants: Sink stands between a transport and the Sink of its engine. In other builds it is
+// nothing, and its methods are empty.
 //
 // Concurrency: as the transport, whose owner alone calls it.
 //

@@ -1,3 +1,5 @@
+//go:build invariants
+
 package check
 
 import (
@@ -44,12 +46,13 @@ type receive struct {
 
 // New puts a Sink between a transport and the sink of its engine. It makes the device strict if it
 // can be: a transport must never do what a strict device refuses.
-func New(sink transport.Sink, dev verbs.Device, size int) *Sink {
+func New(sink transport.Sink, dev verbs.Device, size int) (transport.Sink, *Sink) {
 	if d, ok := dev.(interface{ Strict() }); ok {
 		d.Strict()
 	}
-	return &Sink{sink: sink, lost: make([]bool, size), active: make([]int, size), granted: make([]uint64, size),
+	c := &Sink{sink: sink, lost: make([]bool, size), active: make([]int, size), granted: make([]uint64, size),
 		reads: map[uint64]int{}, order: make([][]uint64, size), tags: map[uint64]*receive{}, dels: map[uint64]int{}}
+	return c, c
 }
 
 // Polls begins a Poll of the transport; call end when it returns.

@@ -37,7 +37,7 @@ func (k *keeper) Deleted(uint64, bool)                {}
 // TestCheckLent: a lent slice that a Sink retains is overwritten.
 func TestCheckLent(t *testing.T) {
 	k := &keeper{}
-	c := New(k, nil, 1)
+	_, c := New(k, nil, 1)
 	defer c.Polls()()
 	c.Eager(0, 1, 2, []byte("eager"))
 	c.Ctrl(0, []byte("ctrl"))
@@ -84,7 +84,7 @@ func TestCheckSink(t *testing.T) {
 		"handled more than given": {"V8", func(c *Sink) { c.Eager(1, 0, 0, nil); c.Handled(0); c.Handled(1); c.Handled(2) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := New(&keeper{}, nil, 2)
+			_, c := New(&keeper{}, nil, 2)
 			c.Polls()
 			invarianttest.Violates(t, v.rule, func() { v.do(c) })
 		})

@@ -1,7 +1,6 @@
 package links
 
 import (
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -37,9 +36,7 @@ func (c *chain) fill(seq, appCtx uint32, msgs []transport.Eager) (n int) {
 		format.PutEager(c.hdrs[i][:], appCtx, m.Tag)
 		c.sges[i][1].Data = m.Payload
 		c.wrs[i].WRID = kindSend | uint64(seq+uint32(i))
-		if invariant.Enabled {
-			checkHeader(&c.wrs[i])
-		}
+		checkHeader(&c.wrs[i])
 		n++
 	}
 	return n

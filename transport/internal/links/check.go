@@ -1,13 +1,21 @@
+//go:build invariants
+
 package links
 
 import (
+	"slices"
+
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// What a build with -tags invariants checks here, besides the Sink (package check): each is called
-// behind invariant.Enabled.
+// What a build with -tags invariants checks here, besides the Sink (package check).
+
+// ringCheck tells, by slot, which receive buffers the device owns.
+type ringCheck []bool
+
+func (c *ringCheck) init(depth int) { *c = make([]bool, depth) }
 
 // checkHeader checks the header of a message to be sent: a tagged message is never NO_TAG (V17).
 func checkHeader(wr *verbs.SendWR) {
@@ -43,4 +51,21 @@ func (r *ring) checkTaken(slot uint64) {
 func (r *ring) checkPosted(slot uint64) {
 	invariant.Check(!r.inv[slot], "V15", "receive buffer %d is posted, which the device has", slot)
 	r.inv[slot] = true
+}
+
+// poison overwrites the first n bytes of a slot, whose message was handled.
+func (r *ring) poison(slot uint64, n uint32) { invariant.PoisonStart(r.filled(slot, n)) }
+
+// checkFree checks that nobody has written to a bounce buffer since it came back.
+func checkFree(buf []byte) { invariant.RequirePoison(buf, "a free bounce buffer") }
+
+// checkPut checks that a bounce buffer comes back once, and overwrites it.
+func (b *Pool) checkPut(slot uint32) {
+	invariant.Check(!slices.Contains(b.free, slot), "once", "bounce buffer %d comes back twice", slot)
+	invariant.PoisonStart(b.at(slot))
+}
+
+// checkDereg checks that a region is deregistered once.
+func (r *region) checkDereg() {
+	invariant.Check(r.MR != nil && r.p.registered > 0, "once", "a region is deregistered twice")
 }

@@ -1,7 +1,6 @@
 package links
 
 import (
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -29,9 +28,7 @@ func (l *Links) Sent(wc *verbs.WC) {
 // completed frees the slots of the send queue up to a request's, and its resources; failure is the
 // error of a read that failed alone.
 func (l *Links) completed(p *peer, wrid uint64, failure error) {
-	if invariant.Enabled {
-		p.checkCompleted(uint32(wrid))
-	}
+	p.checkCompleted(uint32(wrid))
 	p.done = uint32(wrid) + 1
 	l.release(p, wrid, failure)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/internal/check"
 	"github.com/tagmatch/tagmatch/transport/internal/format"
@@ -16,7 +15,7 @@ type Links struct {
 	cfg  Config         // with defaults
 	self format.Address // of this rank
 	sink transport.Sink
-	inv  *check.Sink // the same sink, in builds with -tags invariants
+	inv  *check.Sink
 
 	objects
 	peers []peer // by rank
@@ -63,17 +62,13 @@ type lastFrom struct {
 const maxBounce = 64
 
 // Open makes the objects that cfg asks for; no rank is reachable before Connect. cfg is filled
-// already (Config.Fill). With an error nothing is left open. In builds with -tags invariants sink
-// is a *check.Sink.
-func Open(l *Links, cfg Config, sink transport.Sink) error {
+// already (Config.Fill). With an error nothing is left open. sink and inv are those of check.New.
+func Open(l *Links, cfg Config, sink transport.Sink, inv *check.Sink) error {
 	n := cfg.Size
 	attr := cfg.Device.Attr()
-	*l = Links{cfg: cfg, self: cfg.address(), sink: sink, peers: make([]peer, n), byQPN: NewIndex(2 * n), maxRead: attr.MaxMsgSize,
+	*l = Links{cfg: cfg, self: cfg.address(), sink: sink, inv: inv, peers: make([]peer, n), byQPN: NewIndex(2 * n), maxRead: attr.MaxMsgSize,
 		inline: min(attr.MaxInline, format.BufferSize(cfg.MaxEager)), depth: uint32(cfg.SendDepth), every: uint32(max(cfg.SendDepth/2, 1))}
 	l.regions.init(attr.MaxMR, n)
-	if invariant.Enabled {
-		l.inv = sink.(*check.Sink)
-	}
 	l.eager = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, SGList: l.eagerS[:]}
 	l.small = verbs.SendWR{Opcode: verbs.WRSend}
 	l.marked = verbs.SendWR{Opcode: verbs.WRSendWithImm}
@@ -169,9 +164,7 @@ func (l *Links) Close() error {
 	if l.fatal == nil {
 		l.fatal = errClosed
 	}
-	if invariant.Enabled {
-		l.inv.Closes()
-	}
+	l.inv.Closes()
 	var errs []error
 	for i := range l.peers {
 		if err := l.peers[i].close(); err != nil {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/internal/check"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -24,8 +23,7 @@ func (s *endSink) ReadDone(_ uint64, err error) { s.reads = append(s.reads, err)
 // endpoint is the least transport there can be: it discards what it receives.
 type endpoint struct {
 	Links
-	polls    func() func() // in builds with -tags invariants
-	received int           // completions of receives
+	received int // completions of receives
 }
 
 // openDevice opens a device with almost no inline size.
@@ -41,11 +39,8 @@ func self(t *testing.T, dev verbs.Device, sink transport.Sink) *endpoint {
 	c := Config{Mode: "test", Device: dev, Size: 1, MaxEager: 256}
 	require.NoError(t, c.Fill())
 	e := &endpoint{}
-	if invariant.Enabled {
-		inv := check.New(sink, dev, 1)
-		sink, e.polls = inv, inv.Polls
-	}
-	require.NoError(t, Open(&e.Links, c, sink))
+	sink, inv := check.New(sink, dev, 1)
+	require.NoError(t, Open(&e.Links, c, sink, inv))
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	require.NoError(t, e.Connect(0, e.Address()))
 	return e
@@ -53,9 +48,7 @@ func self(t *testing.T, dev verbs.Device, sink transport.Sink) *endpoint {
 
 func (e *endpoint) poll(t *testing.T) {
 	t.Helper()
-	if invariant.Enabled {
-		defer e.polls()()
-	}
+	defer e.inv.Polls()()
 	require.NoError(t, e.Begin())
 	n, _ := e.Drain(e)
 	_, err := e.End(n, n < pollBatch)

@@ -3,7 +3,6 @@ package links
 import (
 	"fmt"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -96,14 +95,10 @@ func (l *Links) Usual(wc *verbs.WC) bool {
 	if wc.QPNum != from.qpn || wc.Status != verbs.WCSuccess || !format.IsEager(msg, l.cfg.MaxEager) {
 		return false
 	}
-	if invariant.Enabled {
-		l.ring.checkTaken(wc.WRID)
-	}
+	l.ring.checkTaken(wc.WRID)
 	tmh := verbs.ParseTMH(msg)
 	l.sink.Eager(from.rank, tmh.AppCtx, tmh.Tag, msg[verbs.TMHSize:])
-	if invariant.Enabled {
-		l.ring.checkPosted(wc.WRID)
-	}
+	l.ring.checkPosted(wc.WRID)
 	return true
 }
 
@@ -111,9 +106,7 @@ func (l *Links) Usual(wc *verbs.WC) bool {
 // it is from, which is -1 if the message is to be discarded: the receive failed, nobody knows the
 // queue pair, or the link has ended. The message is valid until Return, which must follow.
 func (l *Links) Received(wc *verbs.WC) (rank int, msg []byte) {
-	if invariant.Enabled {
-		l.ring.checkTaken(wc.WRID)
-	}
+	l.ring.checkTaken(wc.WRID)
 	if wc.Status != verbs.WCSuccess {
 		l.RecvFailed(wc)
 		return -1, nil
@@ -137,16 +130,12 @@ func (l *Links) Return(wc *verbs.WC) (again bool) {
 	if wc.Data == nil {
 		return l.postAgain(wc)
 	}
-	if invariant.Enabled {
-		l.ring.checkPosted(wc.WRID)
-	}
+	l.ring.checkPosted(wc.WRID)
 	return true
 }
 
 func (l *Links) postAgain(wc *verbs.WC) (again bool) {
-	if invariant.Enabled {
-		invariant.PoisonStart(l.ring.filled(wc.WRID, wc.ByteLen))
-	}
+	l.ring.poison(wc.WRID, wc.ByteLen)
 	if err := l.ring.post(wc.WRID); err != nil {
 		l.Break(err)
 	}

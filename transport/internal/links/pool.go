@@ -2,9 +2,7 @@ package links
 
 import (
 	"fmt"
-	"slices"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -44,9 +42,7 @@ func (b *Pool) Get() (slot uint32, buf []byte, ok bool) {
 	slot = b.free[len(b.free)-1]
 	b.free = b.free[:len(b.free)-1]
 	buf = b.at(slot)
-	if invariant.Enabled {
-		invariant.RequirePoison(buf, "a free bounce buffer")
-	}
+	checkFree(buf)
 	return slot, buf, true
 }
 
@@ -58,10 +54,7 @@ func (b *Pool) at(slot uint32) []byte {
 
 // Put frees the buffer in a slot.
 func (b *Pool) Put(slot uint32) {
-	if invariant.Enabled {
-		invariant.Check(!slices.Contains(b.free, slot), "once", "bounce buffer %d comes back twice", slot)
-		invariant.PoisonStart(b.at(slot))
-	}
+	b.checkPut(slot)
 	b.free = append(b.free, slot)
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -55,10 +54,10 @@ func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) er
 	l.readS[0] = verbs.SGE{}
 	if err != nil {
 		_, _ = l.reads.end(slot)
-	} else if invariant.Enabled {
-		l.inv.Reads(from, id)
+		return err
 	}
-	return err
+	l.inv.Reads(from, id)
+	return nil
 }
 
 // Abandon takes the destination of the reads with this id from the device, which writes nothing
@@ -79,9 +78,7 @@ func (l *Links) readDone(p *peer, wrid uint64, failure error) {
 	if !l.reads.has(slot, p, uint32(wrid)) {
 		return
 	}
-	if invariant.Enabled {
-		l.inv.ReadEnds(p.rank, l.reads.slots[slot].id)
-	}
+	l.inv.ReadEnds(p.rank, l.reads.slots[slot].id)
 	id, err := l.reads.end(slot)
 	if failure == nil {
 		failure = err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"syscall"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -92,9 +91,7 @@ func (l *Links) Register(to int, buf []byte) (transport.Region, error) {
 
 // Dereg implements transport.Region; the object is then reused.
 func (r *region) Dereg() error {
-	if invariant.Enabled {
-		invariant.Check(r.MR != nil && r.p.registered > 0, "once", "a region is deregistered twice")
-	}
+	r.checkDereg()
 	err := r.MR.Dereg()
 	o := &r.l.regions
 	o.give(r.p)

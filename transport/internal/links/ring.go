@@ -3,7 +3,6 @@ package links
 import (
 	"fmt"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -21,7 +20,7 @@ type ring struct {
 	n     int      // slots in wrs that are still to be posted, fewer than batch
 	wrs   [repostBatch]verbs.RecvWR
 	sgs   [repostBatch]verbs.SGE // of wrs
-	inv   []bool                 // by slot: the device owns it; in builds with -tags invariants
+	inv   ringCheck
 }
 
 // repostBatch is the most buffers that are posted in one chain.
@@ -30,9 +29,7 @@ const repostBatch = 16
 // open registers depth buffers of size bytes in pd and posts them to srq.
 func (r *ring) open(pd verbs.PD, srq verbs.SRQ, depth, size int) (err error) {
 	r.srq, r.slab, r.size, r.batch = srq, make([]byte, depth*size), size, min(repostBatch, max(1, depth/4))
-	if invariant.Enabled {
-		r.inv = make([]bool, depth)
-	}
+	r.inv.init(depth)
 	for i := range r.wrs {
 		r.wrs[i].SGList = r.sgs[i : i+1 : i+1]
 		if i+1 < len(r.wrs) {
@@ -68,9 +65,7 @@ func (r *ring) filled(slot uint64, n uint32) []byte {
 // post gives a slot to the device. Slots are posted in chains, so that a message costs a share of
 // one call.
 func (r *ring) post(slot uint64) error {
-	if invariant.Enabled {
-		r.checkPosted(slot)
-	}
+	r.checkPosted(slot)
 	r.wrs[r.n].WRID = slot
 	r.sgs[r.n] = verbs.SGE{Data: r.at(slot), LKey: r.lkey}
 	r.n++

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -48,9 +47,7 @@ func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags
 	if seq-p.signalled >= l.every-1 {
 		flags |= verbs.SendSignaled
 	}
-	if invariant.Enabled {
-		checkHeader(wr)
-	}
+	checkHeader(wr)
 	base := wr.Flags
 	wr.WRID = id | uint64(seq)
 	wr.Flags = base | flags
