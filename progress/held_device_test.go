@@ -51,7 +51,7 @@ func TestReceiveInDeviceIsNamed(t *testing.T) {
 
 // A cancelling receive is not named, and may still take what another's WANT would bring. So that is
 // named once the device has answered, here that it has removed the first one.
-func TestRecalledReceiveIsNotNamed(t *testing.T) {
+func TestNoWantWhileCancelling(t *testing.T) {
 	r := newHeldRace(t)
 	first, _ := r.recv(5, exact, 64)
 	r.step()
@@ -79,7 +79,7 @@ func TestRecalledReceiveIsNotNamed(t *testing.T) {
 }
 
 // Here the cancelling receive was named before, and takes what it was named for.
-func TestRecalledReceiveTakesItsMessage(t *testing.T) {
+func TestCancellingReceiveTakesItsMessage(t *testing.T) {
 	r := newHeldRace(t)
 	r.holdUp(0, 1)
 	r.step()
@@ -104,7 +104,7 @@ func TestRecalledReceiveTakesItsMessage(t *testing.T) {
 
 // The same with a HELD that comes while a receive is cancelling: nobody is named before the device
 // has answered, then all that wait are.
-func TestHeldWhileRecalled(t *testing.T) {
+func TestHeldWhileCancelling(t *testing.T) {
 	r := newHeldRace(t)
 	first, _ := r.recv(5, exact, 64)
 	second, buf := r.recv(6, exact, 64)

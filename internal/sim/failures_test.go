@@ -209,7 +209,7 @@ func TestMetrics(t *testing.T) {
 	require.NoError(t, w.checkMetrics(r, &good))
 	for name, spoil := range map[string]func(m *progress.Metrics){
 		"matched": func(m *progress.Metrics) { m.Offload.Matched++ },
-		"drops":   func(m *progress.Metrics) { m.Offload.ForcedDels++ },
+		"forced":  func(m *progress.Metrics) { m.Offload.ForcedDels++ },
 		"dels":    func(m *progress.Metrics) { m.Offload.Dels++ },
 		"offloaded": func(m *progress.Metrics) {
 			m.Offload.Offloaded, m.Offload.ForcedDels = m.Offload.Offloaded+1, m.Offload.ForcedDels+1

@@ -176,7 +176,7 @@ held() {
     ONE_WANT NOT_USED CREDIT_FREE OVERTAKE WITHIN_ENDS; do
     breaks held.pml $one -DFAULT_$fault
   done
-  for fault in BOTH IN_PLACE LAST_FIRST LATE_FIRST RECALLED; do breaks held.pml $two -DFAULT_$fault; done
+  for fault in BOTH IN_PLACE LAST_FIRST LATE_FIRST CANCELLING; do breaks held.pml $two -DFAULT_$fault; done
   breaks held.pml -DMSGS=4 -DFAULT_WRAP
 }
 

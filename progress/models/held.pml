@@ -57,7 +57,7 @@
  *   FAULT_IN_PLACE      a WANT for a slot in use takes the place of the old one
  *   FAULT_LAST_FIRST    a message uses up the last want that it matches
  *   FAULT_LATE_FIRST    WANTs that waited for room are told in the order of slots
- *   FAULT_RECALLED      WANTs are told while a receive is cancelling, which may take what another's WANT was for
+ *   FAULT_CANCELLING    WANTs are told while a receive is cancelling, which may take what another's WANT was for
  *   FAULT_NOT_USED      a message uses up no want
  *   FAULT_CREDIT_FREE   nor does one that goes within its credit while the queue is held up
  *   FAULT_OVERTAKE      only the message that a want matches goes
@@ -483,7 +483,7 @@ inline dueNext()
 #endif
 
 #define CALLED(r) || state[r] == CANCELLING
-#ifdef FAULT_RECALLED
+#ifdef FAULT_CANCELLING
 #define MAYTELL 1
 #else
 #define MAYTELL (!(0 each(CALLED))) /* no receive is cancelling */
