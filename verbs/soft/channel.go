@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -18,9 +17,7 @@ type compChannel struct {
 
 // CreateCompChannel makes the completion channel; a device has one at a time.
 func (d *Device) CreateCompChannel() (verbs.CompChannel, error) {
-	if invariant.Enabled {
-		defer d.enter("create_comp_channel")()
-	}
+	defer d.enter("create_comp_channel")()
 	if d.channel != nil {
 		return nil, fail("create_comp_channel", syscall.ENOSPC, "a software device has one completion channel: share it between CQs")
 	}
@@ -48,9 +45,7 @@ func (c *compChannel) Wake() { c.d.sleeper().Wake() }
 
 // Close frees the channel and ends a Wait under way; it fails while CQs use the channel.
 func (c *compChannel) Close() error {
-	if invariant.Enabled {
-		defer c.d.enter("destroy_comp_channel")()
-	}
+	defer c.d.enter("destroy_comp_channel")()
 	if c.users > 0 {
 		return fail("destroy_comp_channel", syscall.EBUSY, "completion queues use the channel")
 	}

@@ -1,3 +1,5 @@
+//go:build invariants
+
 package soft
 
 import (
@@ -9,8 +11,8 @@ import (
 )
 
 // checks are redundant records of a device's state, kept by a build with -tags invariants by other
-// means than the state that they check. Device.inv is nil in other builds, where all code that uses
-// it is behind invariant.Enabled. A rule that is broken is a *invariant.Violation:
+// means than the state that they check; check_off.go has what is left of them in others. A rule
+// that is broken is a *invariant.Violation:
 //
 //	owner      two goroutines call the device, or a call does not hold the lock of Device.Async
 //	once       a request, a receive or a slot ends twice
@@ -67,6 +69,22 @@ func (d *Device) enter(call string) (leave func()) {
 	return d.inv.guard.Leave
 }
 
+// isStrict reports whether rules that the program breaks are Violations.
+func (c *checks) isStrict() bool { return c.strict }
+
+// handing ends the owner's call for the one of a handler, which may call the device, and returns
+// the function that begins it again.
+func (c *checks) handing() (back func()) {
+	c.guard.Leave()
+	return func() { c.guard.Enter("poll_cq") }
+}
+
+// closing begins Close, which needs no lock of Device.Async, and returns the function that ends it.
+func (c *checks) closing() (leave func()) {
+	c.guard.Enter("close_device")
+	return c.guard.Leave
+}
+
 // requireHeld panics if the caller does not hold owner. An invariant.Mutex knows its holder; of a
 // sync.Mutex it can only be found out that nobody holds it.
 func requireHeld(owner sync.Locker, call string) {
@@ -81,7 +99,7 @@ func requireHeld(owner sync.Locker, call string) {
 	}
 }
 
-// opens is called when a request may write to the buffers of a list.
+// opens records that a request may write to the buffers of a list.
 func (c *checks) opens(list []sge) {
 	for _, s := range list {
 		if s.length == 0 {
@@ -97,7 +115,7 @@ func (c *checks) opens(list []sge) {
 	}
 }
 
-// closes is called when that request ends.
+// closes records the end of that request.
 func (c *checks) closes(list []sge) {
 	for _, s := range list {
 		if s.length == 0 {
@@ -125,14 +143,17 @@ func holds(addr, length uint64, part []byte) bool {
 	return off < length && uint64(len(part)) <= length-off
 }
 
-// pushEnds is called when a peer does not push to the buffer at that address any more.
+// pushBegins records that a peer is asked to push to the buffer at that address.
+func (c *checks) pushBegins(at uint64) { c.pushes[at]++ }
+
+// pushEnds records that it does not push there any more.
 func (c *checks) pushEnds(at uint64) {
 	if c.pushes[at]--; c.pushes[at] == 0 {
 		delete(c.pushes, at)
 	}
 }
 
-// writes is called before the device writes to dst, a part of one of the entries of some request.
+// writes checks that the device may write to dst, a part of one of the entries of some request.
 func (d *Device) writes(list []sge, dst []byte) {
 	for _, s := range list {
 		if !holds(s.addr, s.length, dst) {
@@ -158,7 +179,7 @@ func (w *fromWire) Places(dst []byte) {
 	invariant.Check(len(dst) == 0, "V4", "a wire puts %d bytes where no request wants them any more", len(dst))
 }
 
-// peerWrites is called before a peer's write or atomic changes dst, a part of region rkey.
+// peerWrites checks that a peer's write or atomic may change dst, a part of region rkey.
 func (d *Device) peerWrites(rkey uint32, dst []byte, need verbs.AccessFlags) {
 	invariant.Check(len(dst) == 0 || d.regions.Covers(rkey, dst, need), "V4",
 		"a peer changes %d bytes through region %#x, which is not registered, does not hold them or does not allow it", len(dst), rkey)

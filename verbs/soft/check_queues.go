@@ -1,3 +1,5 @@
+//go:build invariants
+
 package soft
 
 import (
@@ -32,8 +34,8 @@ func (r *requester) sendChecks() *sendChecks {
 	return s
 }
 
-// checkPosted is called when request q.posted is in the ring, before q.posted is increased. writes
-// are the destinations of its response.
+// checkPosted records request posted, which is in the ring, before posted is increased. writes are
+// the destinations of its response.
 func (r *requester) checkPosted(writes []sge) {
 	s, e := r.sendChecks(), &r.sq[r.posted&r.mask]
 	depth := r.depth
@@ -48,7 +50,7 @@ func (r *requester) checkPosted(writes []sge) {
 	s.slots[r.posted] = c
 }
 
-// checkEnded is called when request i has ended; reported: with a completion of that status.
+// checkEnded records the end of request i; reported: with a completion of that status.
 func (r *requester) checkEnded(i uint32, reported bool, status verbs.WCStatus) {
 	s := r.sendChecks()
 	c := s.slots[i]
@@ -68,7 +70,7 @@ func (r *requester) checkEnded(i uint32, reported bool, status verbs.WCStatus) {
 	}
 }
 
-// checkReclaimed is called when the slots from old up to q.reclaimed have become free.
+// checkReclaimed checks that the slots from old up to reclaimed may have become free.
 func (r *requester) checkReclaimed(old uint32) {
 	s := r.sendChecks()
 	for i := old; i != r.reclaimed; i++ {
@@ -102,7 +104,7 @@ func (r *reader) checkShares() {
 	invariant.Check(n == r.shares, "order", "QP %d counts %d pushes that may be taken back, of %d", r.q.num, r.shares, n)
 }
 
-// checkReset is called when a queue pair is reset, which ends all requests under way.
+// checkReset records that a queue pair is reset, which ends all requests under way.
 func (q *queuePair) checkReset() {
 	if s := q.d.inv.sends[q]; s != nil {
 		for _, r := range s.slots {
@@ -123,7 +125,7 @@ func (q *queuePair) checkReset() {
 // recvCheck is a posted receive.
 type recvCheck struct{ writes []sge }
 
-// checkPosted is called when a receive was posted.
+// checkPosted records a receive that was posted.
 func (q *recvQueue) checkPosted(wrid uint64, list []sge) {
 	c := q.d.inv
 	m := c.recvs[q]
@@ -136,7 +138,7 @@ func (q *recvQueue) checkPosted(wrid uint64, list []sge) {
 	m[wrid] = append(m[wrid], r)
 }
 
-// checkPushed is called for a completion of push: it may be that of a posted receive.
+// checkPushed records a completion of push: it may be that of a posted receive.
 func (c *compQueue) checkPushed(wc *verbs.WC, f frees) {
 	if f.tm != nil {
 		f.tm.checkMade(wc, f.hnd)
@@ -152,8 +154,8 @@ func (c *compQueue) checkPushed(wc *verbs.WC, f frees) {
 	}
 }
 
-// checkAllEnded is called when q has failed or is reset: every receive that its messages have taken
-// has completed. Otherwise the SRQ would have lost a receive.
+// checkAllEnded checks, when q has failed or is reset, that every receive that its messages have
+// taken has completed. Otherwise the SRQ would have lost a receive.
 func (q *queuePair) checkAllEnded() {
 	open, held := 0, 0
 	for _, list := range q.d.inv.recvs[q.rq] {
@@ -171,7 +173,7 @@ func (q *queuePair) checkAllEnded() {
 	}
 }
 
-// checkDone is called when a receive completes. Receives with the same WRID are counted.
+// checkDone records the completion of a receive. Receives with the same WRID are counted.
 func (q *recvQueue) checkDone(wrid uint64) {
 	list := q.d.inv.recvs[q][wrid]
 	invariant.Check(len(list) > 0, "once", "a receive with wr_id %#x completes more often than it was posted", wrid)
@@ -184,7 +186,7 @@ func (q *recvQueue) checkDone(wrid uint64) {
 	invariant.Check(q.tail-q.head <= q.maxWR, "order", "receive queue: taken %d, posted %d", q.head, q.tail)
 }
 
-// checkCleared is called when all posted receives are dropped.
+// checkCleared records that all posted receives are dropped.
 func (q *recvQueue) checkCleared() {
 	for _, list := range q.d.inv.recvs[q] {
 		for _, r := range list {

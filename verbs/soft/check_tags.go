@@ -1,3 +1,5 @@
+//go:build invariants
+
 package soft
 
 import (
@@ -14,9 +16,6 @@ type tagChecks struct {
 	bufs    map[uint32][]sge      // by handle: buffers that the device may write to
 	by      map[uint32]*queuePair // by handle: who has matched receives that have not ended
 }
-
-// maxUntagged is the most untagged buffers with which the counts cannot be mistaken (V15).
-const maxUntagged = 1 << 14
 
 // startChecks begins the checks of a new tag queue.
 func (t *tagQueue) startChecks() {

@@ -3,7 +3,6 @@ package soft
 import (
 	"fmt"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -36,9 +35,7 @@ func (r *requester) retire() {
 			return
 		}
 		r.done++
-		if invariant.Enabled {
-			r.checkEnded(r.done-1, e.flags&(entrySignaled|entryRefused) != 0, verbs.WCStatus(e.status))
-		}
+		r.checkEnded(r.done-1, e.flags&(entrySignaled|entryRefused) != 0, verbs.WCStatus(e.status))
 		if e.flags&(entrySignaled|entryRefused) != 0 {
 			e.flags |= entryDone
 			wc := verbs.WC{WRID: e.wrid, Opcode: wcOpcodes[e.op], ByteLen: e.length, QPNum: r.q.num}
@@ -53,14 +50,10 @@ func (r *requester) retire() {
 	if r.q.dev != nil && r.reclaimed != r.done {
 		old := r.reclaimed
 		r.reclaimed = r.done
-		if invariant.Enabled {
-			r.checkReclaimed(old)
-		}
+		r.checkReclaimed(old)
 		r.q.feed()
 	}
-	if invariant.Enabled {
-		r.checkCursors()
-	}
+	r.checkCursors()
 }
 
 // outstanding reports whether request i has neither a completion nor, unsignalled, succeeded.
@@ -100,9 +93,7 @@ func (r *requester) flushSQ(status verbs.WCStatus, first uint32) {
 		}
 		e := &r.sq[i&r.mask]
 		e.flags |= entryDone
-		if invariant.Enabled {
-			r.checkEnded(i, true, st)
-		}
+		r.checkEnded(i, true, st)
 		wc := verbs.WC{WRID: e.wrid, Status: st, Opcode: wcOpcodes[e.op], QPNum: r.q.num}
 		if r.q.dev == nil {
 			r.q.scq.push(&wc, frees{qp: r.q, upto: i + 1}, false)
@@ -112,9 +103,7 @@ func (r *requester) flushSQ(status verbs.WCStatus, first uint32) {
 	}
 	r.dropInline()
 	r.sent, r.done = r.posted, r.posted
-	if invariant.Enabled {
-		r.checkCursors()
-	}
+	r.checkCursors()
 }
 
 // dropInline returns the buffers of inline data that was not sent to the pool.

@@ -66,9 +66,7 @@ const maxCQE = 1 << 22
 
 // CreateCQ makes a completion queue.
 func (d *Device) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
-	if invariant.Enabled {
-		defer d.enter("create_cq")()
-	}
+	defer d.enter("create_cq")()
 	switch {
 	case attr.CQE < 1 || attr.CQE > maxCQE:
 		return nil, fail("create_cq", syscall.EINVAL, "CQE must be between 1 and the device's MaxCQE")
@@ -174,17 +172,14 @@ func (c *compQueue) handOver() {
 func (c *compQueue) hand(wc *verbs.WC) (again bool) {
 	c.room--
 	if invariant.Enabled {
-		c.d.inv.guard.Leave()
-		defer c.d.inv.guard.Enter("poll_cq")
+		defer c.d.inv.handing()()
 	}
 	return c.to.Complete(wc)
 }
 
 // push adds a completion, which frees what f says when it is handed over.
 func (c *compQueue) push(wc *verbs.WC, f frees, solicited bool) {
-	if invariant.Enabled {
-		c.checkPushed(wc, f)
-	}
+	c.checkPushed(wc, f)
 	if c.tail-c.head >= c.limit {
 		c.fail()
 		return
@@ -221,7 +216,7 @@ func (c *compQueue) forget(q *queuePair) {
 
 // fail makes the queue unusable, since there was no room for a completion (ibv_poll_cq(3)).
 func (c *compQueue) fail() {
-	if invariant.Enabled && c.d.inv.strict {
+	if c.d.inv.isStrict() {
 		invariant.Broken("V15", "a transport's completion queue of %d is overrun: it must hold the worst case (TMO 1.4)", c.limit)
 	}
 	if !c.overrun {
@@ -268,9 +263,7 @@ func (c *compQueue) Disarm() {
 
 // Destroy frees the queue; it fails while QPs or SRQs use it.
 func (c *compQueue) Destroy() error {
-	if invariant.Enabled {
-		defer c.d.enter("destroy_cq")()
-	}
+	defer c.d.enter("destroy_cq")()
 	switch {
 	case c.gone:
 		return fail("destroy_cq", syscall.EINVAL, "the completion queue is gone already")

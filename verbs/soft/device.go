@@ -100,12 +100,9 @@ func Open(cfg Config) (*Device, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	d := &Device{cfg: cfg, regions: mem.NewTable(), now: wire.Monotonic, qps: make([]*queuePair, 1), qpGen: make([]uint32, 1)}
+	d := &Device{cfg: cfg, regions: mem.NewTable(), now: wire.Monotonic, qps: make([]*queuePair, 1), qpGen: make([]uint32, 1), inv: newChecks()}
 	d.self.ID = wire.NewDeviceID()
 	d.self.Rank, d.self.PID = uint32(cfg.Rank), uint32(os.Getpid())
-	if invariant.Enabled {
-		d.inv = newChecks()
-	}
 	var err error
 	if d.notif, err = d.makeNotifier(); err != nil {
 		return nil, fmt.Errorf("verbs/soft: open: wires %v: %w", cfg.Wires, err)
@@ -281,10 +278,7 @@ func (d *Device) Close() error {
 	if d.async != nil {
 		d.async.close()
 	}
-	if invariant.Enabled {
-		d.inv.guard.Enter("close_device")
-		defer d.inv.guard.Leave()
-	}
+	defer d.inv.closing()()
 	d.pump() // acknowledgements and disconnects that are due
 	d.flush()
 	d.closeWires()

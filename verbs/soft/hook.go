@@ -3,7 +3,6 @@ package soft
 import (
 	"slices"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -26,9 +25,7 @@ func init() {
 
 // step makes one pass in which loop wires receive although their fabric is Stepped.
 func (d *Device) step() {
-	if invariant.Enabled {
-		defer d.enter("step")()
-	}
+	defer d.enter("step")()
 	d.stepping(true)
 	d.progress(0)
 	d.stepping(false)

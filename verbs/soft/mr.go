@@ -23,9 +23,7 @@ func fail(op string, errno syscall.Errno, detail string) error {
 
 // AllocPD makes a protection domain.
 func (d *Device) AllocPD() (verbs.PD, error) {
-	if invariant.Enabled {
-		defer d.enter("alloc_pd")()
-	}
+	defer d.enter("alloc_pd")()
 	d.users++
 	p := &protDomain{d: d}
 	p.Quiet = d.quiet
@@ -37,9 +35,7 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 
 // Dealloc frees the domain; it fails while MRs, SRQs or QPs of it exist.
 func (p *protDomain) Dealloc() error {
-	if invariant.Enabled {
-		defer p.d.enter("dealloc_pd")()
-	}
+	defer p.d.enter("dealloc_pd")()
 	if p.gone {
 		return fail("dealloc_pd", syscall.EINVAL, "the protection domain is gone already")
 	}

@@ -85,9 +85,7 @@ func (q *queuePair) sendNow(wr *verbs.SendWR, to wire.Holder) bool {
 	q.d.dirty = true
 	e := &q.sq[q.posted&q.mask]
 	e.wrid, e.op, e.flags, e.status, e.length = wr.WRID, uint8(verbs.WRSend), flags, 0, uint32(n)
-	if invariant.Enabled {
-		q.checkPosted(nil)
-	}
+	q.checkPosted(nil)
 	q.posted++
 	q.sent = q.posted
 	return true

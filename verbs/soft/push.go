@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -60,9 +59,7 @@ func (r *reader) askPush(w *sendWork, e *sendEntry) bool {
 		l.Return(grant)
 		return false
 	}
-	if invariant.Enabled {
-		r.q.d.inv.pushes[list[0].addr]++
-	}
+	r.q.d.inv.pushBegins(list[0].addr)
 	if r.pushing++; r.pushing == 1 {
 		r.q.d.askers = append(r.q.d.askers, r)
 	}
@@ -106,9 +103,7 @@ func (r *reader) part(w *sendWork, n uint64) (lo, upto uint64) {
 // endPush ends the push of request i.
 func (r *reader) endPush(i uint32) {
 	w := r.q.work(i)
-	if invariant.Enabled {
-		r.q.d.inv.pushEnds(r.q.list(i)[0].addr)
-	}
+	r.q.d.inv.pushEnds(r.q.list(i)[0].addr)
 	if r.pushing--; r.pushing == 0 {
 		r.q.d.askers = slices.DeleteFunc(r.q.d.askers, func(o *reader) bool { return o == r })
 	}

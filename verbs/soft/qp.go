@@ -6,7 +6,6 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -55,9 +54,7 @@ func (d *Device) newQueuePair() *queuePair {
 
 // CreateQP makes a queue pair in state RESET.
 func (p *protDomain) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
-	if invariant.Enabled {
-		defer p.d.enter("create_qp")()
-	}
+	defer p.d.enter("create_qp")()
 	q, err := p.newQP(attr)
 	if err != nil {
 		return nil, err
@@ -144,17 +141,13 @@ func (q *queuePair) Num() uint32 { return q.num }
 
 // State is the queue pair's state.
 func (q *queuePair) State() verbs.QPState {
-	if invariant.Enabled {
-		defer q.d.enter("query_qp")()
-	}
+	defer q.d.enter("query_qp")()
 	return q.state
 }
 
 // Query returns the attributes, and those of creation.
 func (q *queuePair) Query() (verbs.QPAttr, verbs.QPInitAttr) {
-	if invariant.Enabled {
-		defer q.d.enter("query_qp")()
-	}
+	defer q.d.enter("query_qp")()
 	a := q.attr
 	a.State, a.AV.Wire = q.state, q.wire
 	return a, q.init
@@ -163,9 +156,7 @@ func (q *queuePair) Query() (verbs.QPAttr, verbs.QPInitAttr) {
 // Modify changes attributes and state (TMO 8.1). With an error nothing has changed, except with
 // EBUSY of a change to RESET, see quietTime.
 func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
-	if invariant.Enabled {
-		defer q.d.enter("modify_qp")()
-	}
+	defer q.d.enter("modify_qp")()
 	if q.gone {
 		return fail("modify_qp", syscall.EINVAL, "the queue pair is gone")
 	}
@@ -252,9 +243,7 @@ func (q *queuePair) reset(op string) error {
 	late := cmp.Or(q.late, q.endPushes())
 	q.late = nil
 	q.abandonTags()
-	if invariant.Enabled {
-		q.checkReset()
-	}
+	q.checkReset()
 	q.attr = verbs.QPAttr{}
 	q.used = q.used || q.link != nil
 	q.link, q.wire = nil, ""
@@ -302,9 +291,7 @@ func (d *Device) linger(num uint32, l wire.Link, peer uint32, status uint8, imm 
 // Destroy frees the queue pair. Outstanding requests get no completions. It is gone with EBUSY,
 // too, see quietTime.
 func (q *queuePair) Destroy() error {
-	if invariant.Enabled {
-		defer q.d.enter("destroy_qp")()
-	}
+	defer q.d.enter("destroy_qp")()
 	if q.gone {
 		return fail("destroy_qp", syscall.EINVAL, "the queue pair is gone already")
 	}
@@ -396,9 +383,7 @@ func (q *queuePair) flushAll(status verbs.WCStatus, first uint32) {
 	q.flushSQ(status, first)
 	q.abandonTags()
 	q.flushRQ()
-	if invariant.Enabled {
-		q.checkAllEnded()
-	}
+	q.checkAllEnded()
 	if q.srq != nil {
 		q.d.event(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q.num})
 	}
@@ -424,9 +409,7 @@ func (q *queuePair) flushRQ() {
 
 // PostRecv posts receives to the QP's own queue.
 func (q *queuePair) PostRecv(wr *verbs.RecvWR) (bad *verbs.RecvWR, err error) {
-	if invariant.Enabled {
-		defer q.d.enter("post_recv")()
-	}
+	defer q.d.enter("post_recv")()
 	switch {
 	case q.srq != nil:
 		return wr, fail("post_recv", syscall.EINVAL, "the queue pair receives from its SRQ")

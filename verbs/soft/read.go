@@ -160,9 +160,7 @@ func (r *reader) copyOne() bool {
 	case !ok:
 		e.status = uint8(verbs.WCLocProtErr)
 	default:
-		if invariant.Enabled {
-			r.q.d.writes(list, dst)
-		}
+		r.q.d.writes(list, dst)
 		e.status = uint8(mem.Read(dst, w.addr+w.off, w.rkey))
 	}
 	if w.off += uint64(len(dst)); e.status == 0 && w.off < w.upto {

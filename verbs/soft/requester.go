@@ -108,9 +108,7 @@ func (r *requester) reclaim(upto uint32) {
 	if int32(upto-r.reclaimed) > 0 && int32(r.posted-upto) >= 0 {
 		old := r.reclaimed
 		r.reclaimed = upto
-		if invariant.Enabled {
-			r.checkReclaimed(old)
-		}
+		r.checkReclaimed(old)
 	}
 }
 

@@ -158,9 +158,7 @@ func (r *responder) recvSend(l wire.Link, h *wire.Header, payload []byte) bool {
 		if h.Flags&wire.FlagImm != 0 {
 			withImm(wc, h)
 		}
-		if invariant.Enabled {
-			rq.checkDone(wc.WRID)
-		}
+		rq.checkDone(wc.WRID)
 	} else if !r.recvCopy(h, payload, op, flags) {
 		if counted {
 			r.q.forgetUnexpected(rxUnexpected)

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 
 	"github.com/tagmatch/tagmatch/internal/fault"
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -31,9 +30,7 @@ func (r *responder) recvWrite(l wire.Link, h *wire.Header, payload []byte) bool 
 		r.denied(h.PSN)
 		return true
 	}
-	if invariant.Enabled {
-		r.q.d.peerWrites(h.RKey, dst, verbs.AccessRemoteWrite)
-	}
+	r.q.d.peerWrites(h.RKey, dst, verbs.AccessRemoteWrite)
 	if len(dst) > 0 && &dst[0] != &payload[0] {
 		copy(dst, payload)
 	}
@@ -115,9 +112,7 @@ func (r *responder) recvAtomicReq(l wire.Link, h *wire.Header, payload []byte) {
 		r.rejectInvalid(h.PSN, "an unaligned atomic of the peer, or one more than agreed")
 		return
 	}
-	if invariant.Enabled {
-		r.q.d.peerWrites(h.RKey, mem, verbs.AccessRemoteAtomic)
-	}
+	r.q.d.peerWrites(h.RKey, mem, verbs.AccessRemoteAtomic)
 	old := binary.NativeEndian.Uint64(mem)
 	comp, swap := binary.LittleEndian.Uint64(payload), binary.LittleEndian.Uint64(payload[8:])
 	switch {

@@ -2,7 +2,6 @@ package soft
 
 import (
 	"github.com/tagmatch/tagmatch/internal/fault"
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 )
@@ -80,9 +79,7 @@ func (q *queuePair) scatter(list []sge, off uint64, data []byte) bool {
 		if !ok || len(b) == 0 {
 			return false
 		}
-		if invariant.Enabled {
-			q.d.writes(list, b)
-		}
+		q.d.writes(list, b)
 		if &b[0] != &data[0] {
 			copy(b, data)
 		}

@@ -61,7 +61,7 @@ func (q *recvQueue) pop() {
 // again posts the receive once more that was taken last.
 func (q *recvQueue) again(wc *verbs.WC) {
 	q.head--
-	if invariant.Enabled {
+	if invariant.Enabled { // its arguments cost something
 		q.checkPosted(wc.WRID, q.headSGEs())
 	}
 }
@@ -95,7 +95,7 @@ func (q *recvQueue) post(op string, wr *verbs.RecvWR) error {
 		}
 	}
 	q.tail++
-	if invariant.Enabled {
+	if invariant.Enabled { // its arguments cost something
 		q.checkPosted(wr.WRID, sges[:e.nsge])
 	}
 	return nil
@@ -115,9 +115,7 @@ type sharedQueue struct {
 
 // CreateSRQ makes a shared receive queue.
 func (p *protDomain) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
-	if invariant.Enabled {
-		defer p.d.enter("create_srq")()
-	}
+	defer p.d.enter("create_srq")()
 	const known = verbs.SRQInitType | verbs.SRQInitPD | verbs.SRQInitXRCD | verbs.SRQInitCQ | verbs.SRQInitTM
 	typ := verbs.SRQTypeBasic
 	if attr.Mask&verbs.SRQInitType != 0 {
@@ -176,9 +174,7 @@ func (s *sharedQueue) PostSRQRecv(wr *verbs.RecvWR) (bad *verbs.RecvWR, err erro
 
 // Modify arms the limit event. Resizing fails, as on mlx5 (TMO 8.4).
 func (s *sharedQueue) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
-	if invariant.Enabled {
-		defer s.d.enter("modify_srq")()
-	}
+	defer s.d.enter("modify_srq")()
 	switch {
 	case mask&verbs.SRQMaxWR != 0:
 		return fail("modify_srq", syscall.EINVAL, "the queue cannot be resized")
@@ -196,17 +192,13 @@ func (s *sharedQueue) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 
 // Query returns size and limit.
 func (s *sharedQueue) Query() (verbs.SRQAttr, error) {
-	if invariant.Enabled {
-		defer s.d.enter("query_srq")()
-	}
+	defer s.d.enter("query_srq")()
 	return verbs.SRQAttr{MaxWR: s.maxWR, MaxSGE: s.width, Limit: s.limit}, nil
 }
 
 // Destroy frees the SRQ. Receives that are still posted get no completions.
 func (s *sharedQueue) Destroy() error {
-	if invariant.Enabled {
-		defer s.d.enter("destroy_srq")()
-	}
+	defer s.d.enter("destroy_srq")()
 	switch {
 	case s.gone:
 		return fail("destroy_srq", syscall.EINVAL, "the SRQ is gone already")
@@ -214,13 +206,9 @@ func (s *sharedQueue) Destroy() error {
 		return fail("destroy_srq", syscall.EBUSY, "queue pairs are attached to the SRQ")
 	}
 	s.gone = true
-	if invariant.Enabled {
-		s.checkCleared()
-	}
+	s.checkCleared()
 	if s.tm != nil {
-		if invariant.Enabled {
-			s.tm.checkDestroyed()
-		}
+		s.tm.checkDestroyed()
 		s.tm.cq.users--
 	}
 	s.pd.Users--

@@ -17,6 +17,7 @@ const (
 	tmMaxOps        = 1 << 20
 	tmDefaultTags   = 1023
 	tmDefaultMaxOps = 1 << 16
+	maxUntagged     = 1 << 14 // the most untagged buffers with which the counts cannot be mistaken (V15)
 )
 
 // TMConfig are the limits of tag matching. The zero value has the recommended ones.
@@ -87,7 +88,7 @@ func (p *protDomain) newTagQueue(attr *verbs.SRQInitAttr) (*tagQueue, error) {
 		return nil, fail(op, syscall.EINVAL, "CQ must be a live completion queue of this device")
 	case !cq.wantTags:
 		return nil, fail(op, syscall.EINVAL, "the CQ of a tag-matching SRQ must be created with WCExWithTMInfo")
-	case invariant.Enabled && p.d.inv.strict && attr.MaxWR > maxUntagged:
+	case p.d.inv.isStrict() && attr.MaxWR > maxUntagged:
 		invariant.Broken("V15", "%d untagged buffers: with more than 2^14 the counts of unexpected messages can be taken for equal", attr.MaxWR)
 	case attr.TM.MaxNumTags == 0 || attr.TM.MaxNumTags > uint32(cfg.MaxNumTags):
 		return nil, fail(op, syscall.EINVAL, "TM.MaxNumTags must be between 1 and the device's")
@@ -100,9 +101,7 @@ func (p *protDomain) newTagQueue(attr *verbs.SRQInitAttr) (*tagQueue, error) {
 		list.Quirks = t.inject(f)
 	}
 	t.list.Init(list)
-	if invariant.Enabled {
-		t.startChecks()
-	}
+	t.startChecks()
 	return t, nil
 }
 
@@ -135,9 +134,7 @@ func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
 		if err := t.list.Post(wr, &t.op); err != nil {
 			return wr, err
 		}
-		if invariant.Enabled {
-			t.checkPosted(&t.op)
-		}
+		t.checkPosted(&t.op)
 		if t.faults == nil || !t.faults.delays(&t.op) {
 			t.execute(&t.op)
 		}
@@ -152,9 +149,7 @@ func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
 func (t *tagQueue) execute(o *taglist.Op) {
 	var wc verbs.WC
 	due, signaled := t.list.Execute(o, &wc)
-	if invariant.Enabled {
-		t.checkExecuted(o, &wc)
-	}
+	t.checkExecuted(o, &wc)
 	if signaled {
 		t.cq.push(&wc, frees{tm: t, hnd: due.Handle, upto: due.Upto}, false)
 	}

@@ -79,7 +79,7 @@ func (t *tagQueue) inject(tm *hook.TM) *taglist.Quirks {
 // broken exposes a program that breaks a rule. All but V11 show in what the list returns.
 func (f *tagFaults) broken(rule, what string) {
 	d := f.t.d
-	if invariant.Enabled && d.inv.strict {
+	if d.inv.isStrict() {
 		invariant.Broken(rule, "%s", what)
 	}
 	if rule == "V11" {

@@ -84,9 +84,7 @@ func (t *tagQueue) match(q *queuePair, h *wire.Header, payload []byte, rndv bool
 	if e == nil {
 		return false
 	}
-	if invariant.Enabled {
-		t.checkMatched(q, e.Handle)
-	}
+	t.checkMatched(q, e.Handle)
 	if rndv {
 		q.rndvMatched(h, payload, tmh, e)
 	} else {
@@ -164,9 +162,7 @@ func (q *queuePair) untagged(h *wire.Header, payload []byte, op verbs.WCOpcode, 
 		return q.recvTMPart(nil, h, payload)
 	}
 	if wc := q.rcq.inPlace(rq); wc != nil {
-		if invariant.Enabled {
-			rq.checkDone(e.wrid)
-		}
+		rq.checkDone(e.wrid)
 		wc.WRID, wc.Opcode, wc.Flags, wc.ByteLen, wc.QPNum, wc.Data = e.wrid, op, flags, h.Length, q.num, payload
 		if h.Flags&(wire.FlagImm|wire.FlagInv) != 0 {
 			withImm(wc, h)

@@ -1,3 +1,5 @@
+//go:build invariants
+
 package mem
 
 import (
@@ -5,22 +7,13 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Contains reports whether all of part, which must not be empty, lies in b.
-func Contains(b, part []byte) bool {
-	if len(b) == 0 || len(part) == 0 {
-		return false
-	}
-	off := AddrOf(part) - AddrOf(b) // a part before b wraps to a large number
-	return off < uint64(len(b)) && uint64(len(part)) <= uint64(len(b))-off
-}
-
-// Covers reports whether region key is registered, has the rights in need and holds all of b. It is
-// only for a build with -tags invariants, and uses the records of its checks.
+// Covers reports, by the records of the checks, whether region key is registered, has the rights in
+// need and holds all of b.
 func (t *Table) Covers(key uint32, b []byte, need verbs.AccessFlags) bool {
 	return t.inv.covers(key, b, need)
 }
 
-// checks are records of a Table's regions beside its own, for a build with -tags invariants.
+// checks are records of a Table's regions beside its own.
 type checks struct {
 	live map[uint32]check  // by key
 	gens map[uint32]uint32 // by index: generation of the last key

@@ -72,3 +72,12 @@ func (t *Table) shareOf(buf []byte) *Share {
 	}
 	return t.shared[i]
 }
+
+// Contains reports whether all of part, which must not be empty, lies in b.
+func Contains(b, part []byte) bool {
+	if len(b) == 0 || len(part) == 0 {
+		return false
+	}
+	off := AddrOf(part) - AddrOf(b) // a part before b wraps to a large number
+	return off < uint64(len(b)) && uint64(len(part)) <= uint64(len(b))-off
+}

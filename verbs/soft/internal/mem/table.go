@@ -136,11 +136,7 @@ type Domain struct {
 
 // NewTable makes a table whose pieces lie on the heap.
 func NewTable() *Table {
-	t := &Table{dir: new(Dir), more: heapPiece}
-	if invariant.Enabled {
-		t.inv = newChecks()
-	}
-	return t
+	return &Table{dir: new(Dir), more: heapPiece, inv: newChecks()}
 }
 
 func heapPiece(int) (*Piece, error) { return new(Piece), nil }
@@ -251,9 +247,7 @@ func (t *Table) register(buf []byte, access verbs.AccessFlags, pd *Domain, home 
 		r.pin.Pin(&buf[0])
 		t.publish(i, r, home)
 	}
-	if invariant.Enabled {
-		t.inv.registered(r)
-	}
+	t.inv.registered(r)
 	return r, nil
 }
 
@@ -277,9 +271,7 @@ func (t *Table) Remove(rkey uint32) {
 		return
 	}
 	i := rkey & IndexMask
-	if invariant.Enabled {
-		t.inv.removed(rkey)
-	}
+	t.inv.removed(rkey)
 	if r.open {
 		atomic.StoreUint64(&t.dir.At(i).key, 0)
 		r.pin.Unpin()
@@ -310,9 +302,7 @@ func (t *Table) Invalidate(pd *Domain, rkey uint32) bool {
 		return false
 	}
 	r.access &= verbs.AccessLocalWrite
-	if invariant.Enabled {
-		t.inv.invalidated(rkey)
-	}
+	t.inv.invalidated(rkey)
 	atomic.StoreUint64(&t.dir.At(rkey).key, 0)
 	return true
 }
