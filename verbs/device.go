@@ -143,7 +143,7 @@ type DeviceAttr struct {
 	MaxMR                    int
 	MaxMsgSize               uint64 // bytes of one message
 	MaxInline                int    // largest SendInline payload, bytes
-	MaxQPRdAtom              int    // RDMA reads and atomics outstanding at a QP as their target
+	MaxQPRdAtom              int    // RDMA reads outstanding at a QP as their target
 	MaxMTU                   MTU
 	TM                       TMCaps
 	ReadFaults               bool     // QPInitAttr.ReadFaults is supported

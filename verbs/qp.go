@@ -108,7 +108,7 @@ type QPAttr struct {
 	AV              AddressVector
 	PKeyIndex       uint16
 	Port            uint8
-	MaxRdAtomic     uint8 // outstanding reads and atomics as initiator
+	MaxRdAtomic     uint8 // outstanding RDMA READs as initiator
 	MaxDestRdAtomic uint8 // as target
 	MinRNRTimer     uint8 // code, see TMO 8.1
 	Timeout         uint8 // 0 = for ever, n = 4.096 us x 2^n

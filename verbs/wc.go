@@ -121,7 +121,7 @@ type WC struct {
 	Flags     WCFlags
 	ByteLen   uint32
 	QPNum     uint32
-	Imm       uint32 // immediate data or the invalidated rkey, depending on Flags
+	Imm       uint32 // immediate data, with WCFlagWithImm
 	VendorErr uint32
 	Priv      uint32 // tag matching: TMH.AppCtx, valid with WCFlagTMMatch
 	Tag       uint64 // tag matching: TMH.Tag, valid with WCFlagTMMatch

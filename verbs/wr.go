@@ -7,7 +7,8 @@ type SGE struct {
 	LKey uint32 // of the region that contains Data; not checked for SendInline
 }
 
-// SendOpcode is enum ibv_wr_opcode as PostSend takes it.
+// SendOpcode is enum ibv_wr_opcode as PostSend takes it. Devices have SEND and RDMA on RC, with
+// immediate data or without; what else RC may carry, nothing uses.
 type SendOpcode uint32
 
 const (
@@ -31,7 +32,7 @@ const (
 type SendFlags uint32
 
 const (
-	SendFence     SendFlags = 1 << 0 // wait for this QP's earlier RDMA reads and atomics
+	SendFence     SendFlags = 1 << 0 // wait for this QP's earlier RDMA reads
 	SendSignaled  SendFlags = 1 << 1 // completion wanted
 	SendSolicited SendFlags = 1 << 2 // raise a solicited event at the peer
 	// Data is copied before PostSend returns; at most QPCap.MaxInlineData bytes.
@@ -47,12 +48,10 @@ type SendWR struct {
 	SGList []SGE // the array is read during PostSend only
 	Opcode SendOpcode
 	Flags  SendFlags
-	Imm    uint32 // immediate data, or the rkey that WRSendWithInv invalidates
+	Imm    uint32 // immediate data
 
-	RemoteAddr uint64 // RDMA and atomics
+	RemoteAddr uint64 // RDMA
 	RKey       uint32
-	CompareAdd uint64 // atomics
-	Swap       uint64
 }
 
 // RecvWR is a receive work request (struct ibv_recv_wr).

@@ -96,10 +96,9 @@ func testHostile(t *testing.T, h Harness, opts Options) {
 		require.Len(t, victim.messages(1), 0, "%s: nothing is delivered", name)
 	}
 	for name, wr := range map[string]verbs.SendWR{
-		"a write to nowhere":   {Opcode: verbs.WRRDMAWrite, RemoteAddr: 4096, RKey: 1},
-		"a read from nowhere":  {Opcode: verbs.WRRDMARead, RemoteAddr: 4096, RKey: 1},
-		"an immediate":         {Opcode: verbs.WRRDMAWriteWithImm},
-		"an atomic to nowhere": {Opcode: verbs.WRAtomicFetchAndAdd, RemoteAddr: 4096, RKey: 1},
+		"a write to nowhere":  {Opcode: verbs.WRRDMAWrite, RemoteAddr: 4096, RKey: 1},
+		"a read from nowhere": {Opcode: verbs.WRRDMARead, RemoteAddr: 4096, RKey: 1},
+		"an immediate":        {Opcode: verbs.WRRDMAWriteWithImm},
 	} {
 		size := 8
 		if wr.Opcode == verbs.WRRDMAWriteWithImm {

@@ -179,7 +179,7 @@ func (w *fromWire) Places(dst []byte) {
 	invariant.Check(len(dst) == 0, "V4", "a wire puts %d bytes where no request wants them any more", len(dst))
 }
 
-// peerWrites checks that a peer's write or atomic may change dst, a part of region rkey.
+// peerWrites checks that a peer's write may change dst, a part of region rkey.
 func (d *Device) peerWrites(rkey uint32, dst []byte, need verbs.AccessFlags) {
 	invariant.Check(len(dst) == 0 || d.regions.Covers(rkey, dst, need), "V4",
 		"a peer changes %d bytes through region %#x, which is not registered, does not hold them or does not allow it", len(dst), rkey)

@@ -10,8 +10,7 @@ import (
 // wcOpcodes is the opcode of a send request's completion.
 var wcOpcodes = [...]verbs.WCOpcode{
 	verbs.WRRDMAWrite: verbs.WCRDMAWrite, verbs.WRRDMAWriteWithImm: verbs.WCRDMAWrite, verbs.WRSend: verbs.WCSend,
-	verbs.WRSendWithImm: verbs.WCSend, verbs.WRRDMARead: verbs.WCRDMARead, verbs.WRAtomicCmpAndSwp: verbs.WCCompSwap,
-	verbs.WRAtomicFetchAndAdd: verbs.WCFetchAdd, verbs.WRSendWithInv: verbs.WCSend,
+	verbs.WRSendWithImm: verbs.WCSend, verbs.WRRDMARead: verbs.WCRDMARead,
 }
 
 // retire completes requests from done on, in posting order. An unsignalled SEND or WRITE is passed

@@ -90,7 +90,7 @@ type Device struct {
 	encoded   []byte             // self, encoded
 	attr      verbs.DeviceAttr
 	batch     [wire.MaxPieces]wire.Piece // of one system call, see reader.copyMany; empty between
-	operands  [16]byte                   // payload of an atomic or push request, or of an atomic's response
+	pushReq   [pushBytes]byte            // payload of a push request
 	pool      bufPool
 	first     [4096]byte // first packet of a message, gathered from its SGEs; as long as the largest MTU
 }

@@ -53,7 +53,7 @@ func (r *reader) askPush(w *sendWork, e *sendEntry) bool {
 	if !ok {
 		return false
 	}
-	body := binary.LittleEndian.AppendUint64(r.q.d.operands[:0], mem.AddrOf(dst))
+	body := binary.LittleEndian.AppendUint64(r.q.d.pushReq[:0], mem.AddrOf(dst))
 	body = binary.LittleEndian.AppendUint32(body, grant)
 	if !r.request(wire.OpPushReq, w, from, uint64(len(dst)), body) {
 		l.Return(grant)

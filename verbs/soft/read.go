@@ -1,20 +1,18 @@
 package soft
 
 import (
-	"encoding/binary"
-
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// reader is the part of the sending half that reads: what becomes of an RDMA READ or an atomic from
-// its start to its end. A READ is copied from the peer's memory by this device (mreads), pushed by
-// the peer, or both; else it is answered by packets.
+// reader is the part of the sending half that reads: what becomes of an RDMA READ from its start to
+// its end. It is copied from the peer's memory by this device (mreads), pushed by the peer, or
+// both; else it is answered by packets.
 type reader struct {
 	q       *queuePair    // whose reader it is
 	mreads  fifo[uint32]  // indexes of READs that this device copies from the peer's memory
-	rdq     fifo[awaited] // reads, pushes and atomics that wait for response packets
+	rdq     fifo[awaited] // reads and pushes that wait for response packets
 	reading bool          // in Device.readers
 	shares  int           // pushes that may be taken back
 	pushing int           // pushes that the peer was asked for and that have not ended
@@ -30,35 +28,23 @@ type awaited struct {
 	revoked bool // the grant of the push
 }
 
-// clear forgets the READs and atomics under way, whose pushes have ended (endPushes).
+// clear forgets the READs under way, whose pushes have ended (endPushes).
 func (r *reader) clear() {
 	r.mreads.clear()
 	r.rdq.clear()
 }
 
-// underWay is how many parts of READs, and atomics, have not ended.
+// underWay is how many parts of READs have not ended.
 func (r *reader) underWay() int { return r.mreads.len() + r.rdq.len() }
 
-// issue starts an RDMA READ or an atomic. It returns false when that has to wait, or has failed.
+// issue starts an RDMA READ: as a copy from the peer's memory, as a push, or by packets. It returns
+// false when that has to wait, or has failed.
 func (r *reader) issue(e *sendEntry, w *sendWork) bool {
-	switch {
-	case r.q.attr.MaxRdAtomic == 0:
+	if r.q.attr.MaxRdAtomic == 0 {
 		e.status = uint8(verbs.WCLocQPOpErr)
 		r.q.halt()
 		return false
-	case verbs.SendOpcode(e.op) == verbs.WRRDMARead:
-		return r.issueRead(e, w)
 	}
-	w.imm = 0
-	if verbs.SendOpcode(e.op) == verbs.WRAtomicFetchAndAdd {
-		w.imm = 1
-	}
-	operands := binary.LittleEndian.AppendUint64(r.q.d.operands[:0], w.comp)
-	return r.request(wire.OpAtomicReq, w, 0, 8, binary.LittleEndian.AppendUint64(operands, w.swap))
-}
-
-// issueRead starts an RDMA READ: as a copy from the peer's memory, as a push, or by packets.
-func (r *reader) issueRead(e *sendEntry, w *sendWork) bool {
 	if m := r.q.link.Memory(); m != nil && r.q.mayCopy(w.addr, uint64(e.length)) && m.Reaches(w.rkey) {
 		if e.length == 0 {
 			e.flags |= entryGot
@@ -99,7 +85,7 @@ func (r *reader) reads() {
 	}
 }
 
-// request sends the request packet of a read, push or atomic, for total bytes from offset from on.
+// request sends the request packet of a read or push, for total bytes from offset from on.
 // It returns false if MaxRdAtomic are under way, or there is no room.
 func (r *reader) request(op wire.Opcode, w *sendWork, from, total uint64, body []byte) bool {
 	if r.rdq.len() >= int(r.q.attr.MaxRdAtomic) {
@@ -114,9 +100,6 @@ func (r *reader) request(op wire.Opcode, w *sendWork, from, total uint64, body [
 	r.q.d.dirty = true
 	w.off = 0
 	r.rdq.push(awaited{index: r.q.sent})
-	if op == wire.OpAtomicReq {
-		r.q.changes(w.addr, 8)
-	}
 	return true
 }
 
@@ -240,7 +223,7 @@ func (r *reader) readEnded(e *sendEntry, i uint32) {
 	}
 }
 
-// answered returns the read or atomic that a response of opcode op is for, and its index, or nil.
+// answered returns the read that a response of opcode op is for, and its index, or nil.
 func (r *reader) answered(l wire.Link, h *wire.Header, op wire.Opcode) (*sendEntry, *sendWork, uint32) {
 	if r.q.state != verbs.QPSRTS {
 		return nil, nil, 0
@@ -255,10 +238,7 @@ func (r *reader) answered(l wire.Link, h *wire.Header, op wire.Opcode) (*sendEnt
 
 // asked returns the opcode of the response that request i waits for.
 func (r *reader) asked(i uint32) wire.Opcode {
-	switch {
-	case verbs.SendOpcode(r.q.sq[i&r.q.mask].op) != verbs.WRRDMARead:
-		return wire.OpAtomicResp
-	case r.q.work(i).push != 0:
+	if r.q.work(i).push != 0 {
 		return wire.OpPushResp
 	}
 	return wire.OpReadResp
@@ -305,23 +285,7 @@ func (r *reader) readRefused(l wire.Link, e *sendEntry, h *wire.Header) {
 	r.gotAnswer(e)
 }
 
-// recvAtomicResp receives the old value of an atomic.
-func (r *reader) recvAtomicResp(l wire.Link, h *wire.Header, payload []byte) {
-	e, _, i := r.answered(l, h, wire.OpAtomicResp)
-	if e == nil {
-		return
-	}
-	if len(payload) != 8 {
-		r.q.d.violation(l, "answers an atomic with %d bytes", len(payload))
-		return
-	}
-	if !r.q.scatter(r.q.list(i), 0, payload) {
-		e.status = uint8(verbs.WCLocProtErr)
-	}
-	r.gotAnswer(e)
-}
-
-// gotAnswer ends the oldest read or atomic by packets. Its response also acknowledges all requests
+// gotAnswer ends the oldest read by packets. Its response also acknowledges all requests
 // before it.
 func (r *reader) gotAnswer(e *sendEntry) {
 	i := r.rdq.front().index

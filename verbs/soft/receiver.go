@@ -52,7 +52,7 @@ const mostLingering = 1 << 10
 // strays in their full rings. False: too many answers wait.
 func (d *Device) stray(l wire.Link, h *wire.Header, imm uint32) bool {
 	switch h.Op {
-	case wire.OpSend, wire.OpWrite, wire.OpReadReq, wire.OpAtomicReq, wire.OpPushReq:
+	case wire.OpSend, wire.OpWrite, wire.OpReadReq, wire.OpPushReq:
 		if h.Flags&wire.FlagLast == 0 {
 			return true
 		}
@@ -97,10 +97,6 @@ func (q *queuePair) recvOther(l wire.Link, h *wire.Header, payload []byte) bool 
 		q.recvReadReq(l, h)
 	case wire.OpReadResp:
 		q.recvReadResp(l, h, payload)
-	case wire.OpAtomicReq:
-		q.recvAtomicReq(l, h, payload)
-	case wire.OpAtomicResp:
-		q.recvAtomicResp(l, h, payload)
 	case wire.OpPushReq:
 		q.recvPushReq(l, h, payload)
 	case wire.OpPushResp:
@@ -150,7 +146,7 @@ func (w *fromWire) placing(l wire.Link, h *wire.Header) (q *queuePair, i uint32)
 	}
 	front := q.rdq.front()
 	i = front.index
-	if front.taken != 0 || h.PSN-q.psn != i || h.Addr != q.work(i).off || verbs.SendOpcode(q.sq[i&q.mask].op) != verbs.WRRDMARead {
+	if front.taken != 0 || h.PSN-q.psn != i || h.Addr != q.work(i).off {
 		return nil, 0
 	}
 	return q, i

@@ -9,7 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// requester is the sending half of a queue pair, but for its READs and atomics (reader). Work
+// requester is the sending half of a queue pair, but for its READs (reader). Work
 // requests have indexes, from 0 after RESET, modulo 2^32; index & mask is the slot in sq. The
 // fields reclaimed, done, sent and posted are indexes, and
 //
@@ -26,7 +26,7 @@ type requester struct {
 	done      uint32      // the first that has not completed; unsignalled SENDs and WRITEs count when sent
 	reclaimed uint32      // the first whose slot is in use: polling a completion frees those up to it (TMO 8.2)
 	acked     uint32      // the first that the peer may not have executed
-	wrote     wroteRange  // by WRITEs and atomics, which direct reads must not overtake
+	wrote     wroteRange  // by WRITEs, which direct reads must not overtake
 	psn       uint32      // PSN of index 0
 	hdr       wire.Header // of SENDs on the fast path, which change flags, lengths and PSN
 	fast      bool        // state RTS, and no request has failed
@@ -45,7 +45,7 @@ type sendEntry struct {
 
 const (
 	entrySignaled uint8 = 1 << iota
-	entryAnswer         // read or atomic: complete with entryGot, not when acknowledged
+	entryAnswer         // read: complete with entryGot, not when acknowledged
 	entryGot            // the response is complete
 	entryDone           // its completion was made
 	entryRefused        // a read that has failed alone (verbs.QPInitAttr.ReadFaults)
@@ -55,7 +55,7 @@ const (
 // sendWork is the part of a send request that is needed to transmit it, or to receive its response.
 type sendWork struct {
 	flags verbs.SendFlags
-	imm   uint32 // immediate data, rkey to invalidate, or see wire.OpReadReq and wire.OpAtomicReq
+	imm   uint32 // immediate data, or see wire.OpReadReq
 	rkey  uint32 // the peer's region
 	push  uint32 // the grant with which the peer pushes; 0: no push
 	nsge  int32  // entries in sges; none with buf
@@ -64,8 +64,6 @@ type sendWork struct {
 	off   uint64 // bytes sent or received
 	lo    uint64 // of a read from the peer's memory: this device copies from here on, 0 or
 	upto  uint64 // up to here, its length; the rest the peer pushes
-	comp  uint64 // operands of an atomic
-	swap  uint64
 	buf   []byte // inline data, from Device.pool; nil once sent
 }
 
@@ -75,7 +73,8 @@ type wroteRange struct {
 	lo, hi uint64 // they change nothing outside of addresses lo to hi-1
 }
 
-// changes is called when the request that is sent next changes n bytes of the peer's memory.
+// changes records that the request which is sent next writes n bytes at addr: direct reads of that
+// range wait for it.
 func (r *requester) changes(addr, n uint64) {
 	w := &r.wrote
 	if int32(w.upto-r.acked) <= 0 {
@@ -142,14 +141,13 @@ func (r *requester) checkSend(wr *verbs.SendWR) (uint64, error) {
 		return 0, err
 	}
 	switch wr.Opcode {
-	case verbs.WRLocalInv, verbs.WRBindMW:
+	case verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRLocalInv, verbs.WRBindMW, verbs.WRSendWithInv:
 		return 0, fail(op, syscall.EOPNOTSUPP, fmt.Sprintf("this device does not do %v", wr.Opcode))
 	}
 	var total uint64
 	for i := range wr.SGList {
 		total += uint64(len(wr.SGList[i].Data))
 	}
-	atomic := wr.Opcode == verbs.WRAtomicCmpAndSwp || wr.Opcode == verbs.WRAtomicFetchAndAdd
 	switch {
 	case len(wr.SGList) > int(r.q.init.Cap.MaxSendSGE):
 		return 0, fail(op, syscall.EINVAL, "more scatter/gather entries than MaxSendSGE")
@@ -157,8 +155,6 @@ func (r *requester) checkSend(wr *verbs.SendWR) (uint64, error) {
 		return 0, fail(op, syscall.EINVAL, fmt.Sprintf("%d bytes inline, MaxInlineData is %d", total, r.q.init.Cap.MaxInlineData))
 	case total > maxMsgSize:
 		return 0, fail(op, syscall.EINVAL, "message above the device's MaxMsgSize")
-	case atomic && total != 8:
-		return 0, fail(op, syscall.EINVAL, "an atomic needs 8 bytes to put the old value into")
 	case r.posted-r.reclaimed >= r.depth:
 		return 0, fail(op, syscall.ENOMEM, "the send queue is full: slots come back when a later signalled completion is polled")
 	}
@@ -174,10 +170,9 @@ func (r *requester) enqueue(wr *verbs.SendWR, list []sge, total uint64) {
 	if wr.Flags&verbs.SendSignaled != 0 || r.sigAll {
 		e.flags = entrySignaled
 	}
-	*w = sendWork{flags: wr.Flags, imm: wr.Imm, rkey: wr.RKey, addr: wr.RemoteAddr, comp: wr.CompareAdd, swap: wr.Swap}
+	*w = sendWork{flags: wr.Flags, imm: wr.Imm, rkey: wr.RKey, addr: wr.RemoteAddr}
 	need := verbs.AccessFlags(0)
-	switch wr.Opcode {
-	case verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
+	if wr.Opcode == verbs.WRRDMARead {
 		e.flags |= entryAnswer
 		need = verbs.AccessLocalWrite
 	}
@@ -257,10 +252,9 @@ func (r *requester) transmit() bool {
 		return false
 	}
 	ok := false
-	switch verbs.SendOpcode(e.op) {
-	case verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
+	if verbs.SendOpcode(e.op) == verbs.WRRDMARead {
 		ok = r.q.issue(e, w)
-	default:
+	} else {
 		ok = r.sendPackets(e, w, r.list(r.sent))
 	}
 	if !ok {
@@ -299,8 +293,6 @@ func (r *requester) sendPackets(e *sendEntry, w *sendWork, list []sge) bool {
 	switch verbs.SendOpcode(e.op) {
 	case verbs.WRSendWithImm:
 		last |= wire.FlagImm
-	case verbs.WRSendWithInv:
-		last |= wire.FlagInv
 	case verbs.WRRDMAWriteWithImm:
 		last |= wire.FlagImm
 		h.Op, h.RKey = wire.OpWrite, w.rkey

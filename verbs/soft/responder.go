@@ -41,7 +41,7 @@ type rxMessage struct {
 
 // response answers a request of the peer.
 type response struct {
-	op     wire.Opcode // wire.OpReadResp, wire.OpAtomicResp, wire.OpPushResp or wire.OpNak
+	op     wire.Opcode // wire.OpReadResp, wire.OpPushResp or wire.OpNak
 	status uint8       // verbs.WCStatus
 	alone  bool        // a refused read fails alone (verbs.QPInitAttr.ReadFaults)
 	psn    uint32      // of the request
@@ -50,7 +50,7 @@ type response struct {
 	addr   uint64
 	total  uint64
 	off    uint64 // bytes done
-	value  uint64 // wire.OpAtomicResp: the old value; wire.OpPushResp: address to write to
+	value  uint64 // wire.OpPushResp: address to write to
 }
 
 // A pass sends at most respBurst packets of a QP's responses, and no more after respBytes, so that
@@ -170,10 +170,10 @@ func (r *responder) recvSend(l wire.Link, h *wire.Header, payload []byte) bool {
 	return true
 }
 
-// whole reports that a packet is a whole message, and invalidates nothing.
+// whole reports that a packet is a whole message.
 func whole(h *wire.Header) bool {
 	const alone = wire.FlagFirst | wire.FlagLast
-	return h.Flags&(alone|wire.FlagInv) == alone
+	return h.Flags&alone == alone
 }
 
 // recvCopy copies a message of one packet into the posted buffer, and queues its completion. It
@@ -222,7 +222,7 @@ func (r *responder) recvSendPart(l wire.Link, h *wire.Header, payload []byte) bo
 		r.takeRecv()
 	}
 	m := &r.rx
-	if !r.fits(l, h) || !r.invalidates(h) {
+	if !r.fits(l, h) {
 		return true
 	}
 	if !r.q.scatter(m.sges[:m.nsge], m.off, payload) {

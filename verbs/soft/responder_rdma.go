@@ -93,49 +93,6 @@ func (r *responder) answer(a response) {
 	r.q.d.queue(r.q)
 }
 
-// recvAtomicReq executes an atomic. It is atomic with respect to the requests of all peers, since
-// the device has one owner at a time, and, as on NICs, not with respect to the program.
-func (r *responder) recvAtomicReq(l wire.Link, h *wire.Header, payload []byte) {
-	if !r.accepts(l, h) {
-		return
-	}
-	if len(payload) != 16 || h.Imm > 1 {
-		r.q.d.violation(l, "a malformed atomic for QP %d", r.q.num)
-		return
-	}
-	mem, ok := r.q.d.regions.Resolve(&r.q.pd.Domain, h.RKey, h.Addr, 8, verbs.AccessRemoteAtomic)
-	switch {
-	case h.Addr%8 == 0 && (!ok || r.q.attr.AccessFlags&verbs.AccessRemoteAtomic == 0):
-		r.denied(h.PSN)
-		return
-	case h.Addr%8 != 0 || r.resp.len() >= int(r.q.attr.MaxDestRdAtomic):
-		r.rejectInvalid(h.PSN, "an unaligned atomic of the peer, or one more than agreed")
-		return
-	}
-	r.q.d.peerWrites(h.RKey, mem, verbs.AccessRemoteAtomic)
-	old := binary.NativeEndian.Uint64(mem)
-	comp, swap := binary.LittleEndian.Uint64(payload), binary.LittleEndian.Uint64(payload[8:])
-	switch {
-	case h.Imm == 1:
-		binary.NativeEndian.PutUint64(mem, old+comp)
-	case old == comp:
-		binary.NativeEndian.PutUint64(mem, swap)
-	}
-	r.executed(h)
-	r.answer(response{op: wire.OpAtomicResp, psn: h.PSN, value: old, total: 8})
-}
-
-// invalidates invalidates the region that a SEND_WITH_INV names, if h is its last packet. A wrong
-// key fails the QP, and it returns false. It may see a packet again after RNR, which does not hurt,
-// since an invalidated region stays registered.
-func (r *responder) invalidates(h *wire.Header) bool {
-	if h.Flags&(wire.FlagInv|wire.FlagLast) != wire.FlagInv|wire.FlagLast || r.q.d.regions.Invalidate(&r.q.pd.Domain, h.Imm) {
-		return true
-	}
-	r.denied(h.PSN)
-	return false
-}
-
 // sendAck sends the acknowledgement that is due, if any. It returns false if there is no room.
 func (r *responder) sendAck() bool {
 	if !r.ackDue {
@@ -180,8 +137,6 @@ func (r *responder) respond() bool {
 			}
 		case wire.OpPushResp:
 			sent += int(min(a.total, wire.MaxChunk))
-		case wire.OpAtomicResp:
-			body = binary.NativeEndian.AppendUint64(r.q.d.operands[:0], a.value)
 		}
 		h.Length = uint32(len(body))
 		if !r.q.link.Send(h, nil, body) {

@@ -48,9 +48,6 @@ func (q *queuePair) classify(l wire.Link, h *wire.Header, payload []byte) (rndv,
 			return false, true, ok
 		}
 	}
-	if !q.invalidates(h) {
-		return false, true, true
-	}
 	if uint64(len(payload)) < min(h.Total, tmMaxRndvHdr) {
 		q.d.violation(l, "the first packet of a tagged message has %d bytes only", len(payload))
 		return false, true, true
@@ -127,14 +124,10 @@ func (q *queuePair) eagerMatched(h *wire.Header, payload []byte, tmh verbs.TMH, 
 	}
 }
 
-// withImm adds immediate data, or the invalidated rkey, to a completion.
+// withImm adds immediate data to a completion.
 func withImm(wc *verbs.WC, h *wire.Header) {
-	switch {
-	case h.Flags&wire.FlagImm != 0:
+	if h.Flags&wire.FlagImm != 0 {
 		wc.Flags |= verbs.WCFlagWithImm
-		wc.Imm = h.Imm
-	case h.Flags&wire.FlagInv != 0:
-		wc.Flags |= verbs.WCFlagWithInv
 		wc.Imm = h.Imm
 	}
 }
@@ -164,9 +157,7 @@ func (q *queuePair) untagged(h *wire.Header, payload []byte, op verbs.WCOpcode, 
 	if wc := q.rcq.inPlace(rq); wc != nil {
 		rq.checkDone(e.wrid)
 		wc.WRID, wc.Opcode, wc.Flags, wc.ByteLen, wc.QPNum, wc.Data = e.wrid, op, flags, h.Length, q.num, payload
-		if h.Flags&(wire.FlagImm|wire.FlagInv) != 0 {
-			withImm(wc, h)
-		}
+		withImm(wc, h)
 	} else if !q.recvCopy(h, payload, op, flags) {
 		q.forgetUnexpected(kind)
 		q.recvFails(h.PSN)
@@ -186,7 +177,7 @@ func (q *queuePair) forgetUnexpected(kind uint8) {
 
 // recvTMPart receives a packet of a message of several. l is nil for the first, which was checked.
 func (q *queuePair) recvTMPart(l wire.Link, h *wire.Header, payload []byte) bool {
-	if l != nil && (!q.accepts(l, h) || !q.fits(l, h) || !q.invalidates(h)) {
+	if l != nil && (!q.accepts(l, h) || !q.fits(l, h)) {
 		return true
 	}
 	m := &q.rx

@@ -10,7 +10,7 @@ import (
 // This file has the rules of TMO 8.2 on opcodes, flags and events.
 
 // testOpcodeTable: the opcode-by-type table of ibv_post_send(3). A queue pair refuses opcodes that
-// its type does not support, in every state; on RC a device may omit memory windows and
+// its type does not support, in every state; on RC a device may omit atomics, memory windows and
 // invalidation.
 func testOpcodeTable(e *env, a, b *node) {
 	carries := map[verbs.QPType]string{ // by opcode 0 to 15
@@ -45,7 +45,7 @@ func testOpcodeTable(e *env, a, b *node) {
 			wr.SGList, wr.Imm = nil, rmr.RKey()
 		}
 		_, err := qa.PostSend(&wr)
-		switch optional := op == verbs.WRLocalInv || op == verbs.WRBindMW || op == verbs.WRSendWithInv; {
+		switch optional := op >= verbs.WRAtomicCmpAndSwp; {
 		case carries[verbs.QPTRC][op] == '.':
 			e.errno(err, syscall.EINVAL)
 		case err != nil && optional:

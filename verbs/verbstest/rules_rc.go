@@ -67,7 +67,7 @@ var rcRules = []testCase{
 	{"8.2/flags", anyDevice, testSendFlags,
 		"flags that do not go with an opcode, or are unknown: EINVAL"},
 	{"8.2/fence", anyDevice, testFence,
-		"FENCE waits for the queue pair's earlier reads and atomics"},
+		"FENCE waits for the queue pair's earlier reads"},
 	{"8.2/signaled", anyDevice, testSelectiveSignalling,
 		"a completion comes for SIGNALED, or with sq_sig_all"},
 	// Whether a Wait returns for an unsolicited message is left open: spurious ends are legal.

@@ -42,13 +42,6 @@ func (c *checks) registered(r *Region) {
 
 func (c *checks) removed(rkey uint32) { delete(c.live, rkey) }
 
-// invalidated removes the rights of peers.
-func (c *checks) invalidated(rkey uint32) {
-	r := c.live[rkey]
-	r.access &= verbs.AccessLocalWrite
-	c.live[rkey] = r
-}
-
 func (c *checks) covers(key uint32, b []byte, need verbs.AccessFlags) bool {
 	r, ok := c.live[key]
 	return ok && r.access&need == need && Contains(r.data, b)

@@ -9,4 +9,3 @@ func newChecks() *checks { return nil }
 
 func (*checks) registered(*Region) {}
 func (*checks) removed(uint32)     {}
-func (*checks) invalidated(uint32) {}

@@ -9,7 +9,7 @@ import (
 // Slot is one registered memory region as peers see it. Slots may lie in shared memory that peers
 // map read-only. All fields are accessed atomically.
 type Slot struct {
-	key    uint64 // access (verbs.AccessFlags) << 32 | rkey; 0: not registered for peers, or invalidated
+	key    uint64 // access (verbs.AccessFlags) << 32 | rkey; 0: not registered for peers
 	addr   uint64 // of the first byte, in the owner's address space
 	length uint64 // bytes
 	// home is the key of the shared region that this one lies in, or 0. In the slot of a shared

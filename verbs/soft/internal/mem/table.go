@@ -88,7 +88,7 @@ type Region struct {
 	next   *Region // in Table.spare
 	key    uint32  // 0: not registered
 	access verbs.AccessFlags
-	open   bool    // peers have, or had, rights to it, or may map it: its slot was filled
+	open   bool    // peers have rights to it, or may map it: its slot is filled
 	domain *Domain // nil for Share's
 	addr   uint64
 	buf    []byte
@@ -292,19 +292,6 @@ func (t *Table) Remove(rkey uint32) {
 	}
 	t.live--
 	t.put(i)
-}
-
-// Invalidate ends remote access to a region of pd, which stays registered for its owner. It returns
-// false if there is no such region.
-func (t *Table) Invalidate(pd *Domain, rkey uint32) bool {
-	r := t.Find(rkey)
-	if r == nil || r.domain != pd {
-		return false
-	}
-	r.access &= verbs.AccessLocalWrite
-	t.inv.invalidated(rkey)
-	atomic.StoreUint64(&t.dir.At(rkey).key, 0)
-	return true
 }
 
 // Find returns the region of a key, or nil.

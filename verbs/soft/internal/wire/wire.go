@@ -18,11 +18,6 @@ const (
 	// OpReadResp carries the bytes from offset Addr on of read PSN. With a Status it refuses the
 	// read, and is the last packet of it.
 	OpReadResp
-	// OpAtomicReq carries the operands, two little-endian 64-bit numbers: compare and swap (Imm 0),
-	// or what to add and 0 (Imm 1).
-	OpAtomicReq
-	// OpAtomicResp carries the old value, 8 bytes in the byte order of the host.
-	OpAtomicResp
 	// OpAck says that the requests up to and including PSN were executed.
 	OpAck
 	// OpNak says that request PSN failed with Status, and that no later one was executed.
@@ -47,9 +42,8 @@ const (
 	FlagFirst     uint8 = 1 << 0 // first packet of its message
 	FlagLast      uint8 = 1 << 1 // last packet of its message
 	FlagImm       uint8 = 1 << 2 // Imm is immediate data
-	FlagInv       uint8 = 1 << 3 // Imm is an rkey to invalidate
-	FlagSolicited uint8 = 1 << 4 // the receive completion is a solicited event, and the packet urgent
-	FlagAckReq    uint8 = 1 << 5 // wants a cumulative OpAck once the request is executed
+	FlagSolicited uint8 = 1 << 3 // the receive completion is a solicited event, and the packet urgent
+	FlagAckReq    uint8 = 1 << 4 // wants a cumulative OpAck once the request is executed
 )
 
 // Header is a decoded packet header. Each wire encodes all fields, in a format of its own. A wire
@@ -64,15 +58,15 @@ type Header struct {
 	Flags  uint8  // Flag values
 	PSN    uint32 // number of the work request on its QP, modulo 2^32; not one for each packet
 	QPN    uint32 // destination QP
-	Imm    uint32 // immediate data or invalidated rkey; see also the opcodes
+	Imm    uint32 // immediate data; see also the opcodes
 	RKey   uint32 // region of the receiving device
 	Addr   uint64 // address in region RKey; see also the opcodes
 	Total  uint64 // bytes of the whole message
 }
 
-// Urgent reports whether a device should see to a packet while its program computes: reads, pushes
-// and atomics, their ends, and SENDs that ask for it. Other SENDs, WRITEs and acknowledgements are
-// of use to the program only.
+// Urgent reports whether a device should see to a packet while its program computes: reads, pushes,
+// their ends, and SENDs that ask for it. Other SENDs, WRITEs and acknowledgements are of use to the
+// program only.
 func (h *Header) Urgent() bool {
 	switch h.Op {
 	case OpSend, OpWrite, OpAck:
