@@ -412,16 +412,15 @@ func (d *Device) keepAwake() {
 	}
 }
 
-// postedRecv is called when a receive was posted. It wakes the owner's poll if a packet waits for
-// that.
+// postedRecv wakes the owner's poll, if a packet waits for the receive that was posted.
 func (d *Device) postedRecv() {
 	if d.armed && d.stalled {
 		d.notif.Wake()
 	}
 }
 
-// posted is called after a PostSend while the device is armed: another goroutine may be asleep, and
-// no poll may follow that would transmit what the post has left.
+// posted sees to what a PostSend has left while the device is armed: another goroutine may be
+// asleep, and no poll may follow that would transmit it.
 func (d *Device) posted() {
 	if len(d.work) > 0 || len(d.readers) > 0 {
 		d.notif.Wake()

@@ -26,8 +26,8 @@ func (w *fromWire) LinkYielded(l wire.Link, a *wire.Address, err error) {
 	d.move(l, next, name)
 }
 
-// LinkUp is called when a peer has connected over l. If a wire that is preferred to l's has no
-// connection to that peer yet, the peer has found that it cannot use it: this device leaves it too.
+// LinkUp leaves the wires that are preferred to l's and have no connection to the peer, which has
+// connected over l: it has found that it cannot use them.
 func (w *fromWire) LinkUp(l wire.Link, a *wire.Address) {
 	d := (*Device)(w)
 	for _, w := range d.wires {

@@ -264,8 +264,8 @@ func (r *responder) fits(l wire.Link, h *wire.Header) bool {
 	return true
 }
 
-// notReady is called for a SEND that finds no receive (RNR). It returns false if the wire has to
-// pass the packet again, which delays all packets behind it on the link. If no receive is posted
+// notReady delays or refuses a SEND that finds no receive (RNR). It returns false if the wire has
+// to pass the packet again, which delays all packets behind it on the link. If no receive is posted
 // for as long as a requester retries, rnr_retry times min_rnr_timer, it refuses it (TMO 8.1).
 func (r *responder) notReady(h *wire.Header) bool {
 	r.q.d.stalled = true

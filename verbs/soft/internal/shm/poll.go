@@ -242,7 +242,7 @@ func (w *Wire) up(l *link, p *remote) {
 	w.ready = append(w.ready, l)
 }
 
-// lost is called when a link's peer has ended. What it has sent will still be received.
+// lost begins the end of a link whose peer has ended. What that has sent will still be received.
 func (w *Wire) lost(l *link, err error) {
 	if l.state != shmUp {
 		return
