@@ -42,6 +42,7 @@ func TestAsyncShortQueue(t *testing.T) {
 			time.Sleep(time.Microsecond) // else the device's goroutine would run every 10 ms
 		}
 	}
+	require.Equal(t, verbs.WCSuccess, wc[0].Status)
 	owner.Lock()
 	for _, end := range []func() error{smr.Dereg, dmr.Dereg, qa.Destroy, qb.Destroy, acq.Destroy, bcq.Destroy, apd.Dealloc, bpd.Dealloc} {
 		require.NoError(t, end())
