@@ -8,6 +8,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/internal/matchmodel"
+	"github.com/tagmatch/tagmatch/progress"
 )
 
 // A history is what one rank saw, in terms of internal/matchmodel. Operations that a loss has ended
@@ -141,11 +142,12 @@ func space(tag uint64) uint64 {
 
 // overtaken finds a message that a lost rank had announced, and a later one that a receive got in
 // its place: no receive had been told that the first one is lost, or had it when the later one was
-// matched.
+// matched, and no matched probe had taken it for a program that has discarded it since.
 func (w *world) overtaken(r *rank, mail []delivery) error {
 	for i := range mail {
 		s := mail[i].send
-		if mail[i].recv != nil || !w.announced(s) || s.ending || s.revoked() || s.retired(r.id) || mail[i].doubtful(mail) || r.failedReceive(s.tag) {
+		if mail[i].recv != nil || !w.announced(s) || s.ending || s.revoked() || s.retired(r.id) || mail[i].doubtful(mail) || r.failedReceive(s.tag) ||
+			slices.Contains(r.dropped, progress.Status{Source: mail[i].src, Tag: s.tag, Len: int64(len(s.content))}) {
 			continue
 		}
 		for j := i + 1; j < len(mail); j++ {
@@ -294,9 +296,9 @@ func (w *world) messages(h *matchmodel.History, r *rank, src int, mail []deliver
 	}
 }
 
-// explain checks whether the rules allow what a rank saw. Where receives that show little of their
-// messages could have had each other's, a returned message may have been received by the later of
-// them.
+// explain checks whether the rules allow what a rank saw. Where receives could have had each
+// other's messages, since they show little of them, or one of them went back to its place, a message
+// may have been received by the later of them.
 func (w *world) explain(r *rank, mail [][]delivery) error {
 	err := matchmodel.Check(w.history(r, mail))
 	if err == nil || r.returned() && errors.Is(err, matchmodel.ErrUndecided) {
@@ -306,7 +308,7 @@ func (w *world) explain(r *rank, mail [][]delivery) error {
 		for i := range mail[src] {
 			for j := range mail[src][:i] {
 				m, n := &mail[src][i], &mail[src][j]
-				if !m.resembles(n) {
+				if !m.resembles(n, r.returned()) {
 					continue
 				}
 				m.recv, n.recv = n.recv, m.recv

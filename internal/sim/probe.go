@@ -91,7 +91,8 @@ func (w *world) use(r *rank, i int, discard bool) {
 	m.Discard()
 	after := r.engine.Metrics()
 	if after.EagerReceived+after.RndvReceived == before.EagerReceived+before.RndvReceived {
-		return // it was lost or withdrawn before
+		r.dropped = append(r.dropped, m.Status()) // it was lost or withdrawn before
+		return
 	}
 	w.cov[Discarded]++
 	ended := make(chan struct{})

@@ -48,6 +48,7 @@ type rank struct {
 	ops     []*op                 // in the order of posting
 	active  []*op                 // of ops: unfinished
 	held    []taken               // messages that matched probes have taken
+	dropped []progress.Status     // of those that were lost or withdrawn before they were discarded
 	sent    []int                 // messages so far, by destination
 	posted  uint64                // receives that found no unexpected message
 	acked   map[*comm][]int       // losses that the rank has acknowledged in a Comm; nil: in none
