@@ -297,8 +297,8 @@ func (w *world) messages(h *matchmodel.History, r *rank, src int, mail []deliver
 }
 
 // explain checks whether the rules allow what a rank saw. Where receives could have had each
-// other's messages, since they show little of them, or one of them went back to its place, a message
-// may have been received by the later of them.
+// other's messages, since they show little of them, or one of them went back to its place, a
+// message may have been received by the later of them.
 func (w *world) explain(r *rank, mail [][]delivery) error {
 	err := matchmodel.Check(w.history(r, mail))
 	if err == nil || r.returned() && errors.Is(err, matchmodel.ErrUndecided) {
