@@ -149,6 +149,20 @@ func TestRace26ManyOps(t *testing.T) {
 	}
 }
 
+// 26: the slot of a receive that a forced DEL has removed is not used again before the completion of
+// its ADD was polled.
+func TestRace26SlotOfSignalledAdd(t *testing.T) {
+	r := newRaceRig(t, softtest.TM{MaxOps: 4, MaxNumTags: 2}, 2)
+	r.send(0, 9, nil)
+	r.unseen(5)                                      // what is added without that message is dormant
+	require.NoError(t, r.l.Add(1, 5, exact, nil, 0)) // unsignalled
+	require.NoError(t, r.l.Add(2, 6, exact, nil, 0)) // signalled
+	require.NoError(t, r.l.ForceDel(2, 0))           // unsignalled
+	require.Zero(t, r.l.Free())
+	r.until("the completion of the ADD", func() bool { return r.l.Free() == 1 })
+	r.settle()
+}
+
 // 55: Close while receives are in the list, the device reads, some packets of a message have
 // arrived, completions are not polled and a DEL waits for room: the sink is not called any more,
 // and no object is left in the device.
