@@ -167,3 +167,17 @@ func TestRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestKeepsNoPayload: what was sent inline is the caller's again, alone, in a chain or behind a
+// header of another kind.
+func TestKeepsNoPayload(t *testing.T) {
+	tr, _ := selfSender(t)
+	require.NoError(t, tr.SendEager(0, 1, 2, make([]byte, 8)))
+	require.Equal(t, 2, tr.SendEagers(0, 1, []transport.Eager{{Payload: make([]byte, 8)}, {Payload: make([]byte, 8)}}))
+	require.NoError(t, tr.SendCtrl(0, make([]byte, 8)))
+	require.Nil(t, tr.eagerS[1].Data)
+	require.Nil(t, tr.smallS[1].Data)
+	for i := range tr.chain.sges {
+		require.Nil(t, tr.chain.sges[i][1].Data)
+	}
+}
