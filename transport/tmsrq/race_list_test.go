@@ -149,8 +149,8 @@ func TestRace26ManyOps(t *testing.T) {
 	}
 }
 
-// 26: the slot of a receive that a forced DEL has removed is not used again before the completion of
-// its ADD was polled.
+// 26: the slot of a receive that a forced DEL has removed is not used again before the completion
+// of its ADD was polled.
 func TestRace26SlotOfSignalledAdd(t *testing.T) {
 	r := newRaceRig(t, softtest.TM{MaxOps: 4, MaxNumTags: 2}, 2)
 	r.send(0, 9, nil)
