@@ -178,20 +178,29 @@ func (j *jobVars) read(getenv func(string) string, rank, size, localRank, localS
 	if j.Size, err = number(getenv, size, 1, rendezvous.MaxSize); err != nil {
 		return err
 	}
-	if j.Rank, err = number(getenv, rank, 0, j.Size-1); err != nil {
+	if j.Rank, err = below(getenv, rank, size, j.Size); err != nil {
 		return err
 	}
-	below := j.Size
+	of, most := size, j.Size
 	if localSize != "" && getenv(localSize) != "" {
 		if j.LocalSize, err = number(getenv, localSize, 1, j.Size); err != nil {
 			return err
 		}
-		below = j.LocalSize
+		of, most = localSize, j.LocalSize
 	}
 	if localRank != "" && getenv(localRank) != "" {
-		j.LocalRank, err = number(getenv, localRank, 0, below-1)
+		j.LocalRank, err = below(getenv, localRank, of, most)
 	}
 	return err
+}
+
+// below reads a rank, which must be below the size n that another variable has.
+func below(getenv func(string) string, name, size string, n int) (int, error) {
+	rank, err := number(getenv, name, 0, rendezvous.MaxSize)
+	if err == nil && rank >= n {
+		err = configErrorf("%s is %d but %s is %d: %s must be from 0 to %d", name, rank, size, n, name, n-1)
+	}
+	return rank, err
 }
 
 // epochOf distinguishes incarnations of an elastic job: a rank from before a restart must not join

@@ -101,7 +101,7 @@ func TestLaunchersRefused(t *testing.T) {
 		{"a child of mpirun's rank", openMPI.with("PMIX_NAMESPACE", ""), "the rank that started this process keeps for itself"},
 		{"PMIx of nobody known", vars{"PMIX_NAMESPACE": "prte-1@1", "PMIX_RANK": "0"}, `has no PMIx client: import _ "github.com/tagmatch/tagmatch/bootstrap/pmix"`},
 		{"Open MPI on two hosts", openMPI, "mpirun (Open MPI) has started rank 3 of 4, and does not tell where rank 0 is: give it by `mpirun -x MASTER_ADDR=host"},
-		{"Open MPI's nonsense", openMPI.with("OMPI_COMM_WORLD_RANK", "4"), "OMPI_COMM_WORLD_RANK is 4, which is out of range; it must be from 0 to 3"},
+		{"Open MPI's nonsense", openMPI.with("OMPI_COMM_WORLD_RANK", "4"), "OMPI_COMM_WORLD_RANK is 4 but OMPI_COMM_WORLD_SIZE is 4: OMPI_COMM_WORLD_RANK must be from 0 to 3"},
 		{"srun with a host file", step.with("SLURM_DISTRIBUTION", "arbitrary"), "nothing tells on which host rank 0 is"},
 		{"srun with a bad list", step.with("SLURM_STEP_NODELIST", "n[1-"), `SLURM_STEP_NODELIST is "n[1-"`},
 		{"Kubernetes without a size", vars{"JOB_COMPLETION_INDEX": "1"}, "but WORLD_SIZE is not: the manifest must give the pods"},

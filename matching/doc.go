@@ -23,7 +23,7 @@
 // at most 16 of them, each dropped when messages keep coming and no receive
 // uses it. Removal by handle is O(1). Posted keeps receives that were put back into their places
 // beside all that: while there are any, a match costs a look at each of their masks more, and
-// Return and the match of one take logarithmic time.
+// Return and the match or removal of one take logarithmic time.
 //
 // The newest elements of a queue are in a ring beside all that, which is searched from its oldest
 // element on, or from where the last search for the same tag has ended: what is taken in the order

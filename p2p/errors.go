@@ -43,7 +43,10 @@ const prefix = "p2p: "
 // bareError is an error without the prefix, within the text of another one.
 type bareError struct{ error }
 
-func (e bareError) Error() string { return strings.TrimPrefix(e.error.Error(), prefix) }
+func (e bareError) Error() string {
+	return strings.ReplaceAll(strings.TrimPrefix(e.error.Error(), prefix), "\n"+prefix, "\n")
+}
+
 func (e bareError) Unwrap() error { return e.error }
 
 // wrapf is fmt.Errorf with the prefix.

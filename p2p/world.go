@@ -91,7 +91,7 @@ func (w *World) Comm() *Comm { return &w.comm }
 // rank. Only memory bounds a message's length.
 //
 // If ctx ends, a large message whose receiver knows of it is withdrawn: the receiver answers that
-// it has not got it, or that it has, and Send returns nil. One that does not answer within 100 ms,
+// it has not got it; or it has it, and Send returns nil. One that does not answer within 100 ms,
 // as it is stopped, or is in ProgressManual and does not call this package, finds the message
 // withdrawn or, mostly over TCP, may have all bytes already: the error is ErrMaybeDelivered too
 // then. (On a NIC only the receiver's answer frees the buffer.)
@@ -163,8 +163,9 @@ func (w *World) Room(ctx context.Context) error {
 
 // Irecv is the nonblocking Recv: the request ends when the message is in buf. Where the sender
 // withdraws the message meanwhile, the receive goes back to its place in the order of receives and
-// takes the next message that matches. One that was posted later may have had that before, or has
-// it in a device. Until a receive ends, what is in its buffer is undefined.
+// takes the next message that matches; receives posted later may have had messages before. It goes to
+// the end where a device has a later receive that overlaps it, or where senders wait for memory of
+// this rank. Until a receive ends, what is in its buffer is undefined.
 func (w *World) Irecv(tag Tag, mask Mask, buf []byte) Request {
 	if tag > MaxTag {
 		return failedRequest(opRecv, AnySource, tag, w.refuseRecv(context.Background(), tag))

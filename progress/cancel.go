@@ -9,8 +9,8 @@ import (
 )
 
 // cancel ends an operation at once where that is possible. A rendezvous request is withdrawn first,
-// and an offloaded receive removed from the device. One that is matched completes normally, unless
-// its message is withdrawn.
+// and an offloaded receive removed from the device. One that is matched completes normally; it ends
+// as cancelled where its message is withdrawn.
 func (op *Op) cancel() {
 	e := op.e
 	e.mu.AssertHeld("an operation")

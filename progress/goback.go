@@ -8,8 +8,7 @@ import (
 
 // A receive does not end because its message is withdrawn, or was an intruder's: it goes back to
 // its place in the order of receives, and takes the next message that matches. Receives that were
-// posted after it may have had later messages by then. So may those that a device has, which
-// matches for itself: behind one of them that overlaps it, the receive is as if posted now (V6).
+// posted after it may have had later messages by then. It goes to the end where its place is lost.
 
 // loseMessage sends a receive back whose message its sender has withdrawn. It returns false where
 // the reads go on: a device does them, or the sender's processor is in the middle of a copy.
@@ -39,6 +38,13 @@ func (op *Op) goBack() {
 	default:
 		op.receive()
 	}
+}
+
+// keepsPlace reports whether op can have its place again. A device has a later receive that overlaps
+// it, and matches for itself (V6); or senders wait for credit: a later receive may be named to them
+// already, whose message op would take, and nobody would name that receive again.
+func (op *Op) keepsPlace() bool {
+	return len(op.e.memory.HeldUp()) == 0 && !op.e.off.overtaken(op)
 }
 
 // overtaken reports whether the device has a receive that overlaps op and was posted later.

@@ -79,3 +79,48 @@ func TestVectorGoesBack(t *testing.T) {
 	succeeded(t, next)
 	c.quiet()
 }
+
+// A receive goes back behind the others while sends are held up: a later one was named to their
+// sender already, and would wait for ever if this one took the message that comes for it.
+func TestBackWhileHeldUp(t *testing.T) {
+	c := tight(t, 2, fakeOpts{revoke: true})
+	c.net.nodes[1].holdRds = true
+	s := c.e[0].Isend(1, 2, fill(1000, 1))
+	c.step()
+	wide := c.e[1].Irecv(0, 2, ^uint64(1), make([]byte, 1000)) // tags 2 and 3
+	c.step()
+	require.Equal(t, opReading, wide.op.state)
+	c.flood(0, 1, 1, inCredit+2)
+	c.step()
+	for _, tag := range []uint64{2, 3, 2} {
+		c.flood(0, 1, tag, 1)
+	}
+	c.step()
+	exactly := c.e[1].Irecv(0, 2, exact, make([]byte, 1000))
+	s.Cancel()
+	for range 40 {
+		c.step()
+	}
+	canceled(t, s)
+	for i, r := range []Request{wide, exactly} {
+		_, done, err := r.Test()
+		require.True(t, done, i)
+		require.NoError(t, err, i)
+	}
+}
+
+// What is unfinished has the tag that a receive was posted with, also once it has lost a message.
+func TestBackIsListedAsPosted(t *testing.T) {
+	c := manual(t, 2, fakeOpts{revoke: true})
+	c.net.nodes[1].holdRds = true
+	s := c.e[0].Isend(1, 7, fill(1000, 1))
+	c.step()
+	r := c.e[1].Irecv(0, 4, ^uint64(3), make([]byte, 1000))
+	c.withdrawn(s)
+	other := c.e[1].Irecv(0, 4, ^uint64(3), make([]byte, 1000))
+	require.Equal(t, map[Unfinished]int{{UnfinishedRecv, 0, 4, ^uint64(3), 1000, "no message"}: 2}, c.e[1].Unfinished())
+	r.Cancel()
+	other.Cancel()
+	canceled(t, r)
+	canceled(t, other)
+}

@@ -8,7 +8,7 @@ type Metrics struct {
 	Offload OffloadMetrics
 
 	Grants      uint64 // times that a peer was granted more credit
-	Returned    uint64 // times that a receive went back to its place, or a RecvAlloc began again, without its message
+	Returned    uint64 // times that a receive lost its message: it went back, a RecvAlloc began again, or it was to end
 	Stale       uint64 // answers of peers that named no send, late or repeated
 	Sleeps      uint64 // waits for events in the transport
 	RequestsNow int    // rendezvous sends that the peer has not read yet

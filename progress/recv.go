@@ -122,7 +122,7 @@ func unknownSource(src, size int) error {
 // there. The unexpected messages were searched under the same hold of the lock (V7).
 func (op *Op) post() {
 	e := op.e
-	back := op.state != opNew && !e.off.overtaken(op)
+	back := op.state != opNew && op.keepsPlace()
 	op.back = back
 	op.move(opPosted)
 	if back {

@@ -43,7 +43,8 @@ func (e *Engine) Unfinished() map[Unfinished]int {
 }
 
 func (op *Op) unfinished() Unfinished {
-	u := Unfinished{UnfinishedRecv, max(op.peer, AnySource), op.tag, op.wanted(), uint64(op.room()), "no message"}
+	mask := op.wanted()
+	u := Unfinished{UnfinishedRecv, max(op.peer, AnySource), op.tag & mask, mask, uint64(op.room()), "no message"}
 	switch {
 	case op.allocates():
 		u.Kind = UnfinishedAlloc

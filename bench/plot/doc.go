@@ -1,5 +1,5 @@
-// Plot draws what bench has measured: latency and bandwidth over the size of messages, and latency
-// over the depth of a queue, of tagmatch, its peers and the raw limit in one picture each.
+// Plot draws what bench has measured, in one picture each: latency and bandwidth over the size of
+// messages, of tagmatch, its peers and the raw limit, and latency over the depth of a queue.
 //
 //	go run ./bench compare -json -rows '*' >compare.json
 //	go run ./bench limits -json >limits.json

@@ -33,7 +33,7 @@ func execute(args []string, in *os.File, out, errs io.Writer) int {
 	root.InitDefaultCompletionCmd() // which keeps the output that is set by then
 	completion, _, _ := root.Find([]string{"completion"})
 	completion.RunE = func(*cobra.Command, []string) error {
-		return errors.New("name one shell: tagmatch completion bash, zsh or fish")
+		return errors.New("name one shell: tagmatch completion bash, zsh, fish or powershell")
 	}
 	c, err := root.ExecuteC()
 	if err == nil {

@@ -71,7 +71,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"run", "-np", "2", "prog"}, exitUsage, "tagmatch: -np is -n here: type tagmatch run -n 4 ./program\n"},
 		{[]string{"run", "--np", "2", "prog"}, exitUsage, "tagmatch: -np is -n here: type tagmatch run -n 4 ./program\n"},
 		{[]string{"run", "-n", "two", "prog"}, exitUsage, "tagmatch: -n two: give the number of ranks: type tagmatch run -n 4 ./program\n"},
-		{[]string{"completion"}, exitUsage, "name one shell: tagmatch completion bash, zsh or fish\nRun 'tagmatch completion -h' for usage.\n"},
+		{[]string{"completion"}, exitUsage, "name one shell: tagmatch completion bash, zsh, fish or powershell\nRun 'tagmatch completion -h' for usage.\n"},
 		{[]string{"completion", "tcsh"}, exitUsage, `unknown command "tcsh" for "tagmatch completion"`},
 		{[]string{"version", "more"}, exitUsage, `unknown command "more"`},
 		{[]string{"run", "-n", "0", "prog"}, exitUsage, "0 ranks: give a number from 1"},

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	tagAwaited p2p.Tag = 5 // an Irecv waits for it
+	tagAwaited p2p.Tag = 5 + iota // an Irecv waits for it
 	tagSurprise
 	tagBlocked // a Recv waits for it
 )
@@ -110,8 +110,8 @@ func stopAndReceive(ctx context.Context, w *p2p.World) error {
 		return err
 	}
 	reqs[1-got].Cancel()
-	if _, err := reqs[1-got].Wait(ctx); !errors.Is(err, p2p.ErrCanceled) {
-		return fmt.Errorf("a receive whose message was withdrawn: %w", err)
+	if st, err := reqs[1-got].Wait(ctx); !errors.Is(err, p2p.ErrCanceled) {
+		return fmt.Errorf("receive %d had nothing to wait for but its Cancel, and got %d bytes, error %v", 1-got, st.Len, err)
 	}
 	if err := receiveAfter(ctx, w, tagSurprise); err != nil {
 		return err

@@ -219,7 +219,7 @@ func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 	h := &matchmodel.History{Messages: make([][]uint64, len(mail))}
 	if r.returned() {
 		again := slices.ContainsFunc(r.ops, func(o *op) bool { return o.takes && o.call }) // RecvAlloc
-		h.Withdrawn, h.Behind = make([][]int, len(mail)), again || w.plan.Params.Tags > 0
+		h.Withdrawn, h.Behind = make([][]int, len(mail)), again || w.plan.Params.Tags > 0 || w.limited()
 		h.Returns = r.returns()
 	}
 	at := map[*op]int{}
@@ -254,6 +254,11 @@ func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 		recv.Until, _ = slices.BinarySearch(orders, recv.Until)
 	}
 	return h
+}
+
+// limited reports whether sends were held up for credit at some time.
+func (w *world) limited() bool {
+	return slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.engine != nil && r.engine.Metrics().HeldUp != 0 })
 }
 
 // messages adds what a source has sent to a rank to the history: what was received, and notes its

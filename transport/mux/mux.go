@@ -140,7 +140,7 @@ func (t *Transport) enter(call string) (leave func()) {
 	return t.guard.Leave
 }
 
-// to returns the path to a rank. One that is not connected, or is none, is refused by the first.
+// to returns the path to a rank: the first for one that is not connected, which refuses to send.
 func (t *Transport) to(peer int) transport.Transport {
 	if invariant.Enabled {
 		defer t.enter("a call for a rank")()

@@ -19,7 +19,7 @@ var rcRules = []testCase{
 	{"api/srq", anyDevice, testSRQOrder,
 		"receives of an SRQ are taken oldest first, and each queue pair's messages stay in order"},
 	{"api/arm", anyDevice, testArmWait,
-		"Arm, PollCQ, Wait lose no wake-up"},
+		"Arm, Drain, Wait lose no wake-up"},
 	{"api/wake", anyDevice, testChannelClose,
 		"Wake and Close end a Wait"},
 	{"api/read-faults", anyDevice, testReadFaults,

@@ -69,11 +69,11 @@ func (j *Judge) Measure(ctx context.Context, r Row) Result {
 	return newResult(r, list)
 }
 
-// samplesOf those that take part.
+// samplesOf those that are judged.
 func samplesOf(list []*contestant) [][]Sample {
 	var all [][]Sample
 	for _, c := range list {
-		if c.err == nil {
+		if c.err == nil && c.name != Default {
 			all = append(all, c.samples)
 		}
 	}

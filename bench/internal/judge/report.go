@@ -61,7 +61,10 @@ func (p *Report) Row(res Result) error {
 	default:
 		plain, ratio := "-", "-"
 		if f := res.plain(); f != nil {
-			plain, ratio = figure(f.Median), fmt.Sprintf("%.2f", res.Ratio*f.Median/res.Ours.Median)
+			plain = figure(f.Median)
+			if res.Best != "" && res.row.base == nil { // a base has the settings of ours
+				ratio = fmt.Sprintf("%.2f", res.Ratio*f.Median/res.Ours.Median)
+			}
 		}
 		fmt.Fprintf(b, columns, res.Row, figure(res.Ours.Median), plain, orDash(res.Best), fmt.Sprintf("%.2f", res.Ratio), ratio,
 			fmt.Sprintf("%.2f to %.2f", res.RatioLow, res.RatioHigh), res.row.mark(), res.verdict())

@@ -42,7 +42,8 @@ type Result struct {
 	AimReached bool       `json:"aim_reached,omitempty"`
 	Errors     []string   `json:"errors,omitempty"`
 
-	row Row
+	row        Row
+	unmeasured bool // ours or a reference, but for default settings
 }
 
 // Figure is what a contestant came to: of the samples in the phase.
@@ -91,6 +92,7 @@ func newResult(r Row, list []*contestant) Result {
 	for _, c := range list {
 		if c.err != nil {
 			res.Errors = append(res.Errors, c.err.Error())
+			res.unmeasured = res.unmeasured || c.name != Default
 		}
 	}
 	if list[0].err != nil {
@@ -126,8 +128,8 @@ func (res *Result) compare(p phase, n int, references bool) {
 		res.Ratio, res.RatioLow, res.RatioHigh = res.Ours.Median, res.Ours.Q1, res.Ours.Q3
 	}
 	switch {
-	case len(res.Errors) > 0:
-		res.Verdict = Missing // what was not measured may be the best
+	case res.unmeasured:
+		res.Verdict = Missing // it may be the best
 	case n < fewest:
 		res.Verdict = Noisy
 	case res.Must == 0:

@@ -100,7 +100,9 @@ func (c *codec) flag(v *bool) {
 	}
 	number(c, &n, 1)
 	c.require(n <= 1)
-	*v = n == 1
+	if c.reads {
+		*v = n == 1
+	}
 }
 
 // fixed is an array.

@@ -230,7 +230,9 @@ func (m *welcomeMsg) fields(c *codec) {
 	port, addr := m.parent.Port(), m.parent.Addr()
 	number(c, &port, 2)
 	c.addr(&addr)
-	m.parent = netip.AddrPortFrom(addr, port)
+	if c.reads {
+		m.parent = netip.AddrPortFrom(addr, port)
+	}
 }
 
 func (m *rejectMsg) fields(c *codec) {

@@ -15,8 +15,9 @@
 //
 // Buffers: a payload or message that is to be sent is copied before the call returns. A receive
 // buffer belongs to the device from its posting to its completion, then to the transport until
-// Return; a message that the device lends instead (verbs.WC.Data) is valid until the next poll. The
-// destination of a read belongs to the device until Sink.ReadDone, or until Abandon returns.
+// Return; a message that the device lends instead (verbs.WC.Data) is valid while its completion is
+// handled. The destination of a read belongs to the device until Sink.ReadDone, or until Abandon
+// returns.
 //
 // "TMO 8.2" is section 8.2 of docs/tag-matching-offload.md, V1 to V19 are its invariants (7.1).
 package links

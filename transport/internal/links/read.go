@@ -119,12 +119,15 @@ func (o *reads) end(slot uint32) (id uint64, err error) {
 // abandon takes the destination of the reads from p with this id from the device, unless the peer
 // is in the middle of a copy to one.
 func (o *reads) abandon(p *peer, id uint64) (quiet bool, err error) {
+	quiet = true
 	for i := range o.slots {
 		if r := &o.slots[i]; r.is(p, id) {
-			if mr, ok := r.mr.(verbs.QuietMR); ok && !mr.Quiet() {
-				return false, nil
-			}
+			mr, ok := r.mr.(verbs.QuietMR)
+			quiet = (!ok || mr.Quiet()) && quiet // each is asked: it takes back what the peer may write
 		}
+	}
+	if !quiet {
+		return false, nil
 	}
 	for i := range o.slots {
 		if r := &o.slots[i]; r.is(p, id) {
