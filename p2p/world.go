@@ -163,9 +163,9 @@ func (w *World) Room(ctx context.Context) error {
 
 // Irecv is the nonblocking Recv: the request ends when the message is in buf. Where the sender
 // withdraws the message meanwhile, the receive goes back to its place in the order of receives and
-// takes the next message that matches; receives posted later may have had messages before. It goes to
-// the end where a device has a later receive that overlaps it, or where senders wait for memory of
-// this rank. Until a receive ends, what is in its buffer is undefined.
+// takes the next message that matches; receives posted later may have had messages before. It goes
+// to the end where a device has a later receive that overlaps it, or where senders wait for memory
+// of this rank. Until a receive ends, what is in its buffer is undefined.
 func (w *World) Irecv(tag Tag, mask Mask, buf []byte) Request {
 	if tag > MaxTag {
 		return failedRequest(opRecv, AnySource, tag, w.refuseRecv(context.Background(), tag))

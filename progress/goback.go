@@ -40,9 +40,10 @@ func (op *Op) goBack() {
 	}
 }
 
-// keepsPlace reports whether op can have its place again. A device has a later receive that overlaps
-// it, and matches for itself (V6); or senders wait for credit: a later receive may be named to them
-// already, whose message op would take, and nobody would name that receive again.
+// keepsPlace reports whether op can have its place again. It cannot where a device has a later
+// receive that overlaps it, and matches for itself (V6); nor where senders wait for credit: a later
+// receive may be named to them already, whose message op would take, and nobody would name that
+// receive again.
 func (op *Op) keepsPlace() bool {
 	return len(op.e.memory.HeldUp()) == 0 && !op.e.off.overtaken(op)
 }

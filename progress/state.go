@@ -35,7 +35,7 @@ import "github.com/tagmatch/tagmatch/internal/invariant"
 //	             in Engine.reads, the transport's; in peer.readq too while a read waits for room,
 //	             in peer.revoked once the message was deregistered
 //	abandoned    abandon        ended
-//	             in Engine.reads for a receive that has ended, or gone back, while its reads were under way
+//	             in Engine.reads for a receive that ended or went back with reads under way
 //
 //	a call:
 //	flushing     Flush          ended

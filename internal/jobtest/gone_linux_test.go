@@ -101,26 +101,6 @@ func isFault(err error, texts ...string) error {
 	return nil
 }
 
-// goOn exchanges messages of both kinds between ranks 0 and 1, none of which is lost.
-func goOn(ctx context.Context, w *p2p.World) error {
-	for _, size := range []int{0, 300_000} {
-		out, in := make([]byte, size), make([]byte, size)
-		for i := range out {
-			out[i] = byte(i >> 3)
-		}
-		if _, err := w.Comm().Sendrecv(ctx, 1-w.Rank(), 3, out, 1-w.Rank(), 3, in); err != nil {
-			return fmt.Errorf("they do not go on: %w", err)
-		}
-		if !slices.Equal(in, out) {
-			return errors.New("another message has other bytes")
-		}
-	}
-	if failed := w.Failed(); len(failed) != 0 {
-		return fmt.Errorf("ranks %v are lost", failed)
-	}
-	return nil
-}
-
 // receives are ways to receive into a buffer from rank 0, with tag 1.
 var receives = map[string]func(c *p2p.Comm, buf []byte) p2p.Request{
 	"Irecv":     func(c *p2p.Comm, buf []byte) p2p.Request { return c.Irecv(0, 1, buf) },

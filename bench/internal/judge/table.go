@@ -41,8 +41,9 @@ const (
 // mpi are the peers of windows that end; the peer of a window that slides is UCX.
 var mpi = []string{"openmpi", "mpich"}
 
-// marks are what the ratio of ours to the best of a row's peers must reach, and the aim beyond. Where
-// a row was split, so that each peer runs one pattern with ours, both have the mark of the old row.
+// marks are what the ratio of ours to the best of a row's peers must reach, and the aim beyond.
+// Where a row was split, so that each peer runs one pattern with ours, both have the mark of the
+// old row.
 var marks = []struct {
 	test, device, pattern string
 	sizes                 []int

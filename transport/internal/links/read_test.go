@@ -20,8 +20,8 @@ func (m *copied) Quiet() bool { m.asked++; return !m.busy }
 
 func (m *copied) Dereg() error { m.gone = true; return nil }
 
-// TestAbandonAsksAll: of a message that is read in several parts, no part is copied to by a new copy
-// while one in another part comes to its end; and none is given back before all are quiet.
+// TestAbandonAsksAll: of a message that is read in several parts, no part is copied to by a new
+// copy while one in another part comes to its end; and none is given back before all are quiet.
 func TestAbandonAsksAll(t *testing.T) {
 	var o reads
 	p, other := &peer{}, &peer{}
