@@ -104,7 +104,7 @@ func TestStarvedOfProcessor(t *testing.T) {
 
 func starvedCPURole(ctx context.Context, w *p2p.World) error {
 	if w.Rank() == 1 {
-		end, err := besideLoops(8)
+		end, err := besideLoops(8, 0)
 		defer end()
 		if err != nil {
 			return err
@@ -120,12 +120,13 @@ func starvedCPURole(ctx context.Context, w *p2p.World) error {
 }
 
 // besideLoops starts busy loops on one processor and leaves this process what they do not take of
-// it.
-func besideLoops(n int) (end func(), err error) {
+// it, until end is called, or for the time that they last: this process may be too slow to call it.
+// 0 is for ever.
+func besideLoops(n int, lasts time.Duration) (end func(), err error) {
 	var loops []*exec.Cmd
 	end = sync.OnceFunc(func() {
 		for _, l := range loops {
-			_ = l.Process.Kill()
+			_ = l.Process.Signal(syscall.SIGTERM) // timeout passes it on
 			_ = l.Wait()
 		}
 	})
@@ -133,7 +134,7 @@ func besideLoops(n int) (end func(), err error) {
 		return end, err
 	}
 	for range n {
-		l := exec.Command("sh", "-c", "while kill -0 $PPID; do :; done") // ends with this process
+		l := exec.Command("timeout", fmt.Sprint(lasts.Seconds()), "sh", "-c", fmt.Sprintf("while kill -0 %d; do :; done", os.Getpid()))
 		if err := l.Start(); err != nil {
 			return end, err
 		}

@@ -94,7 +94,7 @@ func starveVictim(t *testing.T, j *trial) {
 
 // starveOfProcessor does that to this process, until the fault is over.
 func starveOfProcessor(p *player) error {
-	end, err := besideLoops(8)
+	end, err := besideLoops(8, p.cell.fault.lasts)
 	go func() {
 		time.Sleep(p.cell.fault.lasts)
 		end()
