@@ -38,16 +38,18 @@ type trialOutcome struct {
 	After [matrixRanks]time.Duration
 }
 
-// playTrial plays a trial. Where t has failed it returns what is known of it.
-func playTrial(t *testing.T, c cell, seed uint64) (out trialOutcome) {
+// playTrial plays a trial. Where t has failed it returns what is known of it; where the trial was
+// skipped, or its ranks were not started, it was not played.
+func playTrial(t *testing.T, c cell, seed uint64) (out trialOutcome, played bool) {
 	out = trialOutcome{Cell: c.String(), Seed: seed}
 	ok := t.Run("trial", func(t *testing.T) {
 		j := &trial{cell: c, seed: seed}
 		j.start(t)
+		played = true
 		j.play(t, &out)
 	})
 	out.Failed = !ok
-	return out
+	return out, played
 }
 
 // start starts the ranks.
