@@ -15,6 +15,29 @@ type Device interface {
 	CreateCompChannel() (CompChannel, error)
 	CreateCQ(attr CQInitAttr) (CQ, error)
 
+	// Reaches reports over which wire this device reaches the one at addr, as far as the two
+	// addresses tell; it makes nothing, and asks nobody. Its own address it reaches. EINVAL: addr
+	// is no address; EHOSTUNREACH: no wire of the two devices fits.
+	Reaches(addr []byte) (wire string, err error)
+
+	// Tell sends msg, 1 to MaxTell bytes, to the device at to; both are copied. What is told on a
+	// line (Told) arrives once and in order, unless the line ends, which PollTold reports: then the
+	// last messages may be lost. A Tell after the end begins another line, even if the end was not
+	// polled yet.
+	//
+	// After an error nothing was told. ENOBUFS: too much waits to be sent to that device, tell
+	// again after a poll. EINVAL: the length, to is no address, or it is the device's own.
+	// EHOSTUNREACH: see Reaches. EBADF: the device is closed.
+	Tell(to, msg []byte) error
+	// PollTold returns the oldest message that was told to this device and not polled yet, or,
+	// after the messages of a line, its end, once. false: there is none. It does not block, and
+	// makes no progress: messages come during CQ.Drain. Messages that were not polled when the
+	// device is closed are lost.
+	//
+	// At most 16 messages of one device wait to be polled; one more breaks the protocol, and ends
+	// the line. So the two programs agree on how many they tell without an answer.
+	PollTold() (Told, bool)
+
 	// PollAsync returns the oldest asynchronous event (ibv_get_async_event without blocking).
 	// Events need no acknowledgement.
 	PollAsync() (AsyncEvent, bool)
@@ -64,9 +87,10 @@ type QuietMR interface {
 
 // CompChannel is a completion event channel.
 type CompChannel interface {
-	// Wait blocks until an armed CQ of this channel may have a completion, until Wake, or until
-	// Close (then it returns an error). Spurious ends are legal. Any goroutine may call it, one at
-	// a time, concurrently with the device's other calls.
+	// Wait blocks until an armed CQ of this channel may have a completion, until something comes
+	// for PollTold or PollAsync while one is armed, until Wake, or until Close (then it returns an
+	// error). Spurious ends are legal. Any goroutine may call it, one at a time, concurrently with
+	// the device's other calls.
 	Wait() error
 	// Wake ends the current Wait or, if there is none, the next one. Any goroutine may call it.
 	Wake()
@@ -76,8 +100,8 @@ type CompChannel interface {
 // Handler is given completions by CQ.Drain, one at a time.
 type Handler interface {
 	// Complete handles a completion. wc and wc.Data are valid during the call. It may post to queue
-	// pairs and SRQs, and move queue pairs to ERR, but neither poll a CQ, nor arm one, nor reset or
-	// destroy anything.
+	// pairs and SRQs, move queue pairs to ERR, and tell, but neither poll a CQ, nor arm one, nor
+	// reset or destroy anything.
 	//
 	// again is for receives of an SRQ whose wc.Data is set, since these have not used their buffer:
 	// true posts the receive again, as it was.
@@ -94,7 +118,7 @@ type CQ interface {
 	// what has come behind it is left to the next. Else it does nothing.
 	Stop()
 	// Arm requests one event on the channel at the next completion (ibv_req_notify_cq). To lose no
-	// event: Arm, Drain once more, and Wait only if that found nothing.
+	// event: Arm, Drain and PollTold once more, and Wait only if these found nothing.
 	Arm(solicitedOnly bool) error
 	// Disarm cancels Arm, so that peers need not signal a poller. An event may still come.
 	Disarm()

@@ -63,6 +63,7 @@ type Device struct {
 	news     bool        // one of them was not just a non-final piece of an RDMA READ response
 	dirty    bool        // packets were sent since the last flush
 	armed    bool        // arrivals wake notif
+	telling  bool        // lines.waiting is not empty
 	stalled  bool        // the last pass refused a packet because no receive was posted (RNR)
 	more     bool        // the last pass stopped at its budget, not because everything was done
 	closed   bool        // Close was called
@@ -83,11 +84,12 @@ type Device struct {
 	missing   error          // why shared memory could not be opened
 	channel   *compChannel
 	events    []verbs.AsyncEvent // not polled yet, oldest first
-	lingering []*queuePair       // for QPs that are gone: each is still to tell a peer so
-	inv       *checks            // only with -tags invariants
-	cfg       Config             // after fill; constant
-	self      wire.Address       // constant after Open
-	encoded   []byte             // self, encoded
+	lines     lines
+	lingering []*queuePair // for QPs that are gone: each is still to tell a peer so
+	inv       *checks      // only with -tags invariants
+	cfg       Config       // after fill; constant
+	self      wire.Address // constant after Open
+	encoded   []byte       // self, encoded
 	attr      verbs.DeviceAttr
 	batch     [wire.MaxPieces]wire.Piece // of one system call, see reader.copyMany; empty between
 	pushReq   [pushBytes]byte            // payload of a push request
@@ -101,6 +103,7 @@ func Open(cfg Config) (*Device, error) {
 		return nil, err
 	}
 	d := &Device{cfg: cfg, regions: mem.NewTable(), now: wire.Monotonic, qps: make([]*queuePair, 1), qpGen: make([]uint32, 1), inv: newChecks()}
+	d.lines = lines{d: d, peers: map[wire.DeviceID]*line{}}
 	d.self.ID = wire.NewDeviceID()
 	d.self.Rank, d.self.PID = uint32(cfg.Rank), uint32(os.Getpid())
 	var err error
@@ -280,6 +283,7 @@ func (d *Device) Close() error {
 	}
 	defer d.inv.closing()()
 	d.pump() // acknowledgements and disconnects that are due
+	d.lines.close()
 	d.flush()
 	d.closeWires()
 	return nil
@@ -322,6 +326,9 @@ func (d *Device) progress(room int) {
 	}
 	if len(d.work) > 0 {
 		d.pump()
+	}
+	if d.telling {
+		d.lines.pump()
 	}
 	if d.dirty {
 		d.flush()
@@ -419,10 +426,10 @@ func (d *Device) postedRecv() {
 	}
 }
 
-// posted sees to what a PostSend has left while the device is armed: another goroutine may be
-// asleep, and no poll may follow that would transmit it.
+// posted sees to what a PostSend or Tell has left while the device is armed: another goroutine may
+// be asleep, and no poll may follow that would transmit it.
 func (d *Device) posted() {
-	if len(d.work) > 0 || len(d.readers) > 0 {
+	if len(d.work) > 0 || len(d.readers) > 0 || d.telling {
 		d.notif.Wake()
 	}
 	if d.dirty {
@@ -441,7 +448,7 @@ func (d *Device) connect(addr []byte) (l wire.Link, name string, err error) {
 		l, err = d.selfLink()
 		return l, WireLoop, err
 	}
-	return d.linkTo(a)
+	return d.linkTo("modify_qp", a)
 }
 
 // selfLink returns the link to the device itself: a loop without delays, whatever the wires are.

@@ -21,6 +21,8 @@ func init() {
 	}
 	hook.Refusals = func(dev any) uint64 { return dev.(*Device).rnrs }
 	hook.CutShort = func(dev any) uint64 { return dev.(*Device).cuts }
+	hook.Lines = func(dev any) int { return dev.(*Device).lines.count() }
+	hook.QueuePairs = func(dev any) int { return dev.(*Device).queuePairs() }
 }
 
 // step makes one pass in which loop wires receive although their fabric is Stepped.
@@ -42,8 +44,11 @@ func (d *Device) stepping(on bool) {
 
 // idle implements softtest.Idle.
 func (d *Device) idle() bool {
-	if len(d.work)+len(d.readers)+len(d.slow)+len(d.events) != 0 {
+	if len(d.work)+len(d.readers)+len(d.slow)+len(d.events)+len(d.lines.waiting)+d.lines.told.len() != 0 {
 		return false
 	}
 	return !slices.ContainsFunc(d.wires, func(w wire.Wire) bool { l, ok := w.(*loop.Wire); return !ok || l.Expects() })
 }
+
+// queuePairs is how many queue pairs exist.
+func (d *Device) queuePairs() int { return len(d.qps) - 1 - len(d.freeQP) }

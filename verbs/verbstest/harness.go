@@ -45,6 +45,8 @@ type node struct {
 	cq   verbs.CQ
 	got  []verbs.WC // polled, not yet checked
 	evs  []verbs.AsyncEvent
+	told []verbs.Told
+	deaf bool // what is told is not polled
 	wc   [16]verbs.WC
 	qps  map[verbs.QP]bool // not destroyed
 	free []func() error    // destroys objects, last first
@@ -231,6 +233,9 @@ func (n *node) pollCQ(cq verbs.CQ) {
 		n.e.t.Fatalf("Drain: %v", err)
 	}
 	n.got = append(n.got, n.wc[:k]...)
+	for t, ok := n.pollTold(); ok; t, ok = n.pollTold() {
+		n.told = append(n.told, t)
+	}
 	for {
 		ev, ok := n.dev.PollAsync()
 		if !ok {
@@ -238,6 +243,24 @@ func (n *node) pollCQ(cq verbs.CQ) {
 		}
 		n.evs = append(n.evs, ev)
 	}
+}
+
+func (n *node) pollTold() (verbs.Told, bool) {
+	if n.deaf {
+		return verbs.Told{}, false
+	}
+	return n.dev.PollTold()
+}
+
+// shut destroys the node's objects and closes its device.
+func (n *node) shut() {
+	n.e.t.Helper()
+	n.dead = true
+	for i := len(n.free) - 1; i >= 0; i-- {
+		n.e.ok(n.free[i]())
+	}
+	n.free = nil
+	n.e.ok(n.dev.Close())
 }
 
 // until polls until cond holds.

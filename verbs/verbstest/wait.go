@@ -120,12 +120,7 @@ func testPeerCloses(e *env, a, b, c *node) {
 		a.send(q, inline(uint64(q.Num()), verbs.SendSignaled, nil))
 	}
 	e.settle()
-	b.dead = true
-	for i := len(b.free) - 1; i >= 0; i-- {
-		e.ok(b.free[i]())
-	}
-	b.free = nil
-	e.ok(b.dev.Close())
+	b.shut()
 	for range 2 {
 		if w := a.next(); w.Status != verbs.WCRetryExcErr {
 			e.t.Errorf("%+v", w)

@@ -63,3 +63,10 @@ func Refusals(d *soft.Device) uint64 { return hook.Refusals(d) }
 // CutShort returns how many messages were reported as matched and never became complete, since
 // their queue pair failed.
 func CutShort(d *soft.Device) uint64 { return hook.CutShort(d) }
+
+// Lines returns how many lines a device has (verbs.Device.Tell) that have not ended. The device's
+// owner calls it.
+func Lines(d *soft.Device) int { return hook.Lines(d) }
+
+// QueuePairs returns how many queue pairs a device has. The device's owner calls it.
+func QueuePairs(d *soft.Device) int { return hook.QueuePairs(d) }

@@ -10,6 +10,8 @@ var (
 	WithoutDirect func(cfg any) any
 	Refusals      func(dev any) uint64
 	CutShort      func(dev any) uint64
+	Lines         func(dev any) int
+	QueuePairs    func(dev any) int
 )
 
 // Wire, where a test has set it, opens the wires of all devices of the process, by open. It does

@@ -184,6 +184,8 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 	return true
 }
 
+func (l *link) Peer() *wire.Address { return l.peer.env.Self }
+
 // HasRoom leaves it to Send, which may refuse by chance (Options.MaxRefuse).
 func (l *link) HasRoom(int) bool { return true }
 

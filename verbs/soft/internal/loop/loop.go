@@ -172,9 +172,21 @@ func (w *Wire) signal() {
 	}
 }
 
-func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
+func (w *Wire) Reaches(a *wire.Address) error {
 	if a.Loop != w.f.id {
-		return nil, errors.New("the device is not on this fabric")
+		return errors.New("the device is not on this fabric")
+	}
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	if w.f.mu.devices[a.ID] == nil {
+		return errors.New("the device is gone")
+	}
+	return nil
+}
+
+func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
+	if err := w.Reaches(a); err != nil {
+		return nil, err
 	}
 	f := w.f
 	f.mu.Lock()

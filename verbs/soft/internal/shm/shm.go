@@ -171,15 +171,21 @@ func dialSocket(ctx context.Context, a *wire.Address) (net.Conn, error) {
 
 func (w *Wire) Name() string { return wire.SHM }
 
-// Connect returns the link to the device at a. It connects at the first Send.
-func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
+// Reaches implements wire.Wire.
+func (w *Wire) Reaches(a *wire.Address) error {
 	switch {
 	case a.SHM == "":
-		return nil, errors.New("the peer has no shared memory")
+		return errors.New("the peer has no shared memory")
 	case a.Host != w.env.Self.Host:
-		return nil, errors.New("the peer is on another host, in another container or of another user")
-	case w.left[a.ID] != nil:
-		return nil, w.left[a.ID]
+		return errors.New("the peer is on another host, in another container or of another user")
+	}
+	return w.left[a.ID]
+}
+
+// Connect returns the link to the device at a. It connects at the first Send.
+func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
+	if err := w.Reaches(a); err != nil {
+		return nil, err
 	}
 	l := w.links[a.ID]
 	if l == nil || l.state == shmDead {

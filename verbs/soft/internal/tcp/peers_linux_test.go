@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/ports"
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
@@ -27,10 +28,11 @@ func TestTCPPeerGone(t *testing.T) {
 		name, want string
 		kill       func(t *testing.T, l *link)
 	}{
-		{"end", "closed the connection", func(t *testing.T, l *link) { l.Close() }},
+		{"end", verbs.ErrPeerClosed.Error(), func(t *testing.T, l *link) { l.Close() }},
+		{"end of the process", verbs.ErrPeerEnded.Error(), func(t *testing.T, l *link) { l.drop() }},
 		{"inside a packet", "in the middle of a packet", func(t *testing.T, l *link) {
 			inject(t, l, make([]byte, 20)) // an operation with number 0, and 4 bytes more
-			l.Close()
+			l.drop()
 		}},
 		{"reset", "connection reset", func(t *testing.T, l *link) {
 			require.NoError(t, unix.SetsockoptLinger(l.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
