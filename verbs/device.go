@@ -1,5 +1,10 @@
 package verbs
 
+import (
+	"io"
+	"sync"
+)
+
 // Device is an opened device. Destroy an object before the objects that it was created from;
 // destroying one that is still in use fails with EBUSY, as with libibverbs.
 type Device interface {
@@ -47,16 +52,43 @@ type Device interface {
 	Close() error
 }
 
+// Sharer is a Device with memory that stays registered while the program uses it for many
+// transfers. Not every device is one.
+type Sharer interface {
+	// Share registers buf until Close of the result, whatever protection domain uses it: buf must
+	// not be moved or freed before. Within it further regions are registered as anywhere. fd is a
+	// memfd of exactly these pages, whose size is sealed, or -1; the device does not close it.
+	//
+	// It fails with EEXIST where part of buf is shared already, and Close with EBUSY while regions
+	// lie in it. Calls belong to the device's owner.
+	Share(buf []byte, fd int) (io.Closer, error)
+}
+
+// Async is a Device that needs to be told to work by itself while its program computes. A NIC does
+// so anyway, and is none.
+type Async interface {
+	// Async begins that, once, before the first CompChannel.Wait. From then on every call of the
+	// device, or of what was made from it, is made with owner held; CompChannel.Wait,
+	// CompChannel.Wake and Close are the exceptions.
+	Async(owner sync.Locker) error
+	// PollingEnded tells that the program stops polling for now, and that something is under way
+	// that is worth a wake-up. The device may make progress in the call, but calls no Handler, and
+	// no Handler calls it.
+	PollingEnded()
+}
+
 // PD is a protection domain: memory regions, shared receive queues and queue pairs work together
 // only within one.
 type PD interface {
 	// RegMR registers buf for work requests (lkey) and, as access allows, for peers (rkey). buf
-	// must not be moved or freed before Dereg: the device holds the slice and, for Go memory, pins
-	// it. A zero-length buf is EINVAL.
+	// must not be moved or freed before Dereg: the region holds the slice and, for Go memory, pins
+	// it. A zero-length buf is EINVAL. ENOMEM: the device has no more regions, or the memory that
+	// may be locked (RLIMIT_MEMLOCK) does not suffice; another region's Dereg may help.
 	RegMR(buf []byte, access AccessFlags) (MR, error)
 	// CreateSRQ creates a shared receive queue. attr is updated to the granted limits (TMO 1.2).
 	CreateSRQ(attr *SRQInitAttr) (SRQ, error)
-	// CreateQP creates a queue pair in state RESET. attr.Cap is updated to the granted limits.
+	// CreateQP creates a queue pair in state RESET. attr.Cap and attr.ReadFaults are updated to
+	// what is granted.
 	CreateQP(attr *QPInitAttr) (QP, error)
 	// Dealloc fails with EBUSY while the PD has objects.
 	Dealloc() error
@@ -146,13 +178,18 @@ type SRQ interface {
 // QP is a queue pair.
 type QP interface {
 	Num() uint32
+	// State is the state that was last set by Modify: a device may not know of an error before a
+	// completion, or an event, tells of it. A program that asks for the state of a queue pair to
+	// find errors misses some.
 	State() QPState
 	// Modify changes the attributes in mask. It enforces the transitions and the required and
 	// optional attributes of ibv_modify_qp(3) (TMO 8.1); on failure it changes nothing.
 	Modify(attr *QPAttr, mask QPAttrMask) error
-	Query() (QPAttr, QPInitAttr)
+	// Query returns the attributes, and those of creation. It may be a system call, and fail.
+	Query() (QPAttr, QPInitAttr, error)
 	// PostSend posts a chain of work requests. On failure it returns the first failing one; those
 	// before it are posted. The device owns the buffers until completion, except with SendInline.
+	// In ERR a request is accepted, and completes with WR_FLUSH_ERR behind those before it.
 	PostSend(wr *SendWR) (bad *SendWR, err error)
 	// PostRecv posts receives to the QP's own queue; EINVAL if the QP has an SRQ.
 	PostRecv(wr *RecvWR) (bad *RecvWR, err error)
@@ -166,8 +203,9 @@ type DeviceAttr struct {
 	MaxSRQ, MaxSRQWR, SRQSGE int
 	MaxMR                    int
 	MaxMsgSize               uint64 // bytes of one message
-	MaxInline                int    // largest SendInline payload, bytes
+	MaxInline                int    // largest SendInline payload that CreateQP grants, bytes; a NIC's is found by trying
 	MaxQPRdAtom              int    // RDMA reads outstanding at a QP as their target
+	MaxQPInitRdAtom          int    // RDMA reads outstanding at a QP as their initiator
 	MaxMTU                   MTU
 	TM                       TMCaps
 	ReadFaults               bool     // QPInitAttr.ReadFaults is supported
@@ -274,6 +312,9 @@ const (
 	EventQPAccessErr      AsyncEventType = 3
 	EventCommEst          AsyncEventType = 4
 	EventSQDrained        AsyncEventType = 5
+	EventDeviceFatal      AsyncEventType = 8 // the device works no more: close it
+	EventPortActive       AsyncEventType = 9
+	EventPortErr          AsyncEventType = 10 // the port is down; queue pairs fail by themselves if it stays so
 	EventSRQErr           AsyncEventType = 14
 	EventSRQLimitReached  AsyncEventType = 15
 	EventQPLastWQEReached AsyncEventType = 16
@@ -282,6 +323,6 @@ const (
 // AsyncEvent is an asynchronous event.
 type AsyncEvent struct {
 	Type AsyncEventType
-	QP   uint32 // number of the QP or SRQ concerned
-	Err  error  // software device: the cause, e.g. that the peer's process is gone; else nil
+	QP   uint32 // number of the QP or SRQ concerned; 0 with events of the device and its port
+	Err  error  // the cause where the device knows one, e.g. that the peer's process is gone; else nil
 }

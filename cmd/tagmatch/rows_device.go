@@ -61,7 +61,7 @@ func attrRows(section string, a verbs.DeviceAttr) []row {
 	}{
 		{"queue pairs", a.MaxQP}, {"work requests a queue", a.MaxQPWR}, {"scatter/gather entries", a.MaxSGE},
 		{"completions a queue", a.MaxCQE}, {"shared receives a queue", a.MaxSRQWR}, {"memory regions", a.MaxMR},
-		{"reads in flight", a.MaxQPRdAtom},
+		{"reads in flight, answered", a.MaxQPRdAtom}, {"reads in flight, asked", a.MaxQPInitRdAtom},
 	} {
 		rows = append(rows, row{section, "most " + n.name, fmt.Sprint(n.value), ""})
 	}

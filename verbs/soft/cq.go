@@ -62,13 +62,11 @@ func (f *frees) polled(wc *verbs.WC) {
 	}
 }
 
-const maxCQE = 1 << 22
-
 // CreateCQ makes a completion queue.
 func (d *Device) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
 	defer d.enter("create_cq")()
 	switch {
-	case attr.CQE < 1 || attr.CQE > maxCQE:
+	case attr.CQE < 1 || attr.CQE > d.attr.MaxCQE:
 		return nil, fail("create_cq", syscall.EINVAL, "CQE must be between 1 and the device's MaxCQE")
 	case attr.WCFlags&^verbs.WCExWithTMInfo != 0:
 		return nil, fail("create_cq", syscall.EOPNOTSUPP, "unknown WCFlags")

@@ -28,6 +28,7 @@ const (
 	maxQPWR     = 1 << 16
 	maxRdAtomic = 64
 	maxMsgSize  = 1 << 31
+	maxCQE      = 1 << 22
 
 	// A QP number has 24 bits: an index into Device.qps, and above it a generation, so that a late
 	// packet for a destroyed QP does not reach the next one with that index.
@@ -76,6 +77,7 @@ type Device struct {
 	qpGen     []uint32       // by index of the QP number: generation of its next QP
 	freeQP    []uint32       // indexes of QP numbers that are free, the oldest first
 	rnrs      uint64         // SENDs that found no receive; each retry counts
+	regBytes  int            // registered, with hook.Limits.RegBytes
 	cuts      uint64         // messages reported as matched whose QP failed before they were complete
 	flushers  []wire.Flusher // of wires
 	lastSRQ   uint32         // number of the newest SRQ
@@ -97,6 +99,12 @@ type Device struct {
 	first     [4096]byte // first packet of a message, gathered from its SGEs; as long as the largest MTU
 }
 
+var (
+	_ verbs.Device = (*Device)(nil)
+	_ verbs.Sharer = (*Device)(nil)
+	_ verbs.Async  = (*Device)(nil)
+)
+
 // Open opens a device on the wires that cfg names.
 func Open(cfg Config) (*Device, error) {
 	if err := cfg.fill(); err != nil {
@@ -117,10 +125,10 @@ func Open(cfg Config) (*Device, error) {
 	d.encoded = d.self.Encode()
 	d.attr = verbs.DeviceAttr{
 		MaxQP: MaxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE,
-		MaxCQ: 1 << 16, MaxCQE: maxCQE,
+		MaxCQ: 1 << 16, MaxCQE: cfg.maxCQE(),
 		MaxSRQ: 1 << 16, MaxSRQWR: maxSRQWR, SRQSGE: maxSGE,
 		MaxMR: mem.MaxRegions, MaxMsgSize: maxMsgSize, MaxInline: cfg.MaxInline,
-		MaxQPRdAtom: maxRdAtomic, ReadFaults: true, MaxMTU: verbs.MTU4096, TM: cfg.tmCaps(), Wires: d.wireNames(),
+		MaxQPRdAtom: maxRdAtomic, MaxQPInitRdAtom: maxRdAtomic, ReadFaults: true, MaxMTU: verbs.MTU4096, TM: cfg.tmCaps(), Wires: d.wireNames(),
 	}
 	return d, nil
 }

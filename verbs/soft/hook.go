@@ -14,6 +14,11 @@ func init() {
 	hook.Step = func(dev any) { dev.(*Device).step() }
 	hook.Idle = func(dev any) bool { return dev.(*Device).idle() }
 	hook.WithTM = func(cfg any, tm hook.TM) any { return cfg.(Config).withTM(tm) }
+	hook.WithLimits = func(cfg any, l hook.Limits) any {
+		c := cfg.(Config)
+		c.limits = l
+		return c
+	}
 	hook.WithoutDirect = func(cfg any) any {
 		c := cfg.(Config)
 		c.noDirect = true

@@ -146,11 +146,11 @@ func (q *queuePair) State() verbs.QPState {
 }
 
 // Query returns the attributes, and those of creation.
-func (q *queuePair) Query() (verbs.QPAttr, verbs.QPInitAttr) {
+func (q *queuePair) Query() (verbs.QPAttr, verbs.QPInitAttr, error) {
 	defer q.d.enter("query_qp")()
 	a := q.attr
 	a.State, a.AV.Wire = q.state, q.wire
-	return a, q.init
+	return a, q.init, nil
 }
 
 // Modify changes attributes and state (TMO 8.1). With an error nothing has changed, except with
@@ -172,7 +172,7 @@ func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		return fail("modify_qp", syscall.EOPNOTSUPP, "this device does not drain send queues (SQD)")
 	case mask&(verbs.QPAttrMaxQPRdAtomic) != 0 && attr.MaxRdAtomic > maxRdAtomic,
 		mask&(verbs.QPAttrMaxDestRdAtomic) != 0 && attr.MaxDestRdAtomic > maxRdAtomic:
-		return fail("modify_qp", syscall.EINVAL, "MaxRdAtomic or MaxDestRdAtomic is above the device's MaxQPRdAtom")
+		return fail("modify_qp", syscall.EINVAL, "MaxRdAtomic or MaxDestRdAtomic is above the device's MaxQPInitRdAtom or MaxQPRdAtom")
 	}
 	if to == verbs.QPSRTR && q.state == verbs.QPSInit {
 		l, name, err := q.d.connect(attr.AV.Address)

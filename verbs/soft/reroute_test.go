@@ -93,7 +93,7 @@ func (e *rerouteEnd) poll(t *testing.T) {
 }
 
 func (e *rerouteEnd) wire() string {
-	attr, _ := e.qp.Query()
+	attr, _, _ := e.qp.Query()
 	return attr.AV.Wire
 }
 

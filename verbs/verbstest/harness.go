@@ -78,6 +78,14 @@ func (e *env) ok(err error) {
 	}
 }
 
+// query returns the attributes of a queue pair, and those of its creation.
+func (e *env) query(qp verbs.QP) (verbs.QPAttr, verbs.QPInitAttr) {
+	e.t.Helper()
+	attr, init, err := qp.Query()
+	e.ok(err)
+	return attr, init
+}
+
 func (e *env) errno(err error, want syscall.Errno) {
 	e.t.Helper()
 	var ve *verbs.Error

@@ -119,7 +119,7 @@ func testGather(e *env, a, b *node, qa, qb verbs.QP) {
 // testInline: the buffer, which needs no region, may be changed as soon as PostSend has returned,
 // whether the packet was sent or not. Up to max_inline_data bytes are accepted.
 func testInline(e *env, a, b *node, qa, qb verbs.QP) {
-	_, init := qa.Query()
+	_, init := e.query(qa)
 	most := int(init.Cap.MaxInlineData)
 	mr, buf := b.mem(60 * most)
 	const n = 60

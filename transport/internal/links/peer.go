@@ -89,8 +89,9 @@ func (l *Links) Connected(rank int) bool { return l.peers[rank].state != linkNew
 // Wire names the wire to a rank.
 func (l *Links) Wire(rank int) string {
 	if p := &l.peers[rank]; p.qp != nil {
-		attr, _ := p.qp.Query()
-		return attr.AV.Wire
+		if attr, _, err := p.qp.Query(); err == nil {
+			return attr.AV.Wire
+		}
 	}
 	return ""
 }

@@ -17,6 +17,13 @@ type TM = hook.TM
 // WithTM returns cfg with tag matching configured by tm.
 func WithTM(cfg soft.Config, tm TM) soft.Config { return hook.WithTM(cfg, tm).(soft.Config) }
 
+// Limits are lower limits of a device than its own, which NICs have: of completions in a queue, and
+// of the memory that can be registered.
+type Limits = hook.Limits
+
+// WithLimits returns cfg with these limits.
+func WithLimits(cfg soft.Config, l Limits) soft.Config { return hook.WithLimits(cfg, l).(soft.Config) }
+
 // WithoutDirect returns cfg with a shm wire that never reads or writes peers' memory directly, as
 // where the kernel forbids it.
 func WithoutDirect(cfg soft.Config) soft.Config { return hook.WithoutDirect(cfg).(soft.Config) }
