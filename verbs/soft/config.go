@@ -55,6 +55,8 @@ type Config struct {
 	tmFaults *hook.TM // of package softtest; nil in production
 	limits   hook.Limits
 
+	habits *hook.Habits // of package softtest; nil in production
+
 	noDirect bool               // see shm.Config
 	faults   func(*dial.Config) // see shm.Config
 

@@ -59,6 +59,7 @@ type Device struct {
 	lateTimer *time.Timer  // see wakeLate
 	readers   []*reader    // those that copy from peers' memory; each at most once (reader.reading)
 	slow      []*tagFaults // those that delay something; each at most once (tagFaults.slow)
+	nic       *nic         // habits of network adapters, for tests; nil in production
 
 	took     bool        // the last pass received packets
 	news     bool        // one of them was not just a non-final piece of an RDMA READ response
@@ -130,6 +131,7 @@ func Open(cfg Config) (*Device, error) {
 		MaxMR: mem.MaxRegions, MaxMsgSize: maxMsgSize, MaxInline: cfg.MaxInline,
 		MaxQPRdAtom: maxRdAtomic, MaxQPInitRdAtom: maxRdAtomic, ReadFaults: true, MaxMTU: verbs.MTU4096, TM: cfg.tmCaps(), Wires: d.wireNames(),
 	}
+	d.behave()
 	return d, nil
 }
 
@@ -416,7 +418,7 @@ func (d *Device) disarmWires() {
 // beyond the budget, a copy under way, delayed tag operations. Timers end the first RNR wait, and
 // the wait for a peer in the middle of a copy.
 func (d *Device) keepAwake() {
-	if d.copies() || len(d.slow) > 0 {
+	if d.copies() || len(d.slow) > 0 || d.nic != nil && len(d.late) > 0 {
 		d.notif.Wake()
 	} else if len(d.late)+len(d.readers) > 0 {
 		d.wakeLate()

@@ -28,6 +28,12 @@ func init() {
 	hook.CutShort = func(dev any) uint64 { return dev.(*Device).cuts }
 	hook.Lines = func(dev any) int { return dev.(*Device).lines.count() }
 	hook.QueuePairs = func(dev any) int { return dev.(*Device).queuePairs() }
+	hook.WithHabits = func(cfg any, h hook.Habits) any {
+		c := cfg.(Config)
+		c.habits, c.limits = &h, h.Limits
+		return c
+	}
+	hook.Early = func(dev any) uint64 { return dev.(*Device).nic.tooEarly() }
 }
 
 // step makes one pass in which loop wires receive although their fabric is Stepped.
@@ -49,7 +55,7 @@ func (d *Device) stepping(on bool) {
 
 // idle implements softtest.Idle.
 func (d *Device) idle() bool {
-	if len(d.work)+len(d.readers)+len(d.slow)+len(d.events)+len(d.lines.waiting)+d.lines.told.len() != 0 {
+	if len(d.work)+len(d.readers)+len(d.slow)+len(d.late)+len(d.events)+len(d.lines.waiting)+d.lines.told.len() != 0 {
 		return false
 	}
 	return !slices.ContainsFunc(d.wires, func(w wire.Wire) bool { l, ok := w.(*loop.Wire); return !ok || l.Expects() })

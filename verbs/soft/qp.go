@@ -18,6 +18,7 @@ type queuePair struct {
 	pd    *protDomain
 	num   uint32
 	state verbs.QPState
+	set   verbs.QPState    // the last one by Modify
 	attr  verbs.QPAttr     // State and AV.Wire are not kept here
 	init  verbs.QPInitAttr // as created
 	scq   *compQueue       // of send requests
@@ -35,6 +36,7 @@ type queuePair struct {
 	late    *lateFlush // it has failed, and its requests have not ended; nil: they have
 	gone    bool       // destroyed
 	used    bool       // was connected before a reset: packets that arrive in RESET are old
+	early   bool       // see nic.comesEarly
 
 	discStatus uint8  // discDue: verbs.WCStatus of the failure; 0: none that is reported
 	discImm    uint32 // discDue: wire.Destroyed, or 0
@@ -55,6 +57,7 @@ func (d *Device) newQueuePair() *queuePair {
 // CreateQP makes a queue pair in state RESET.
 func (p *protDomain) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	defer p.d.enter("create_qp")()
+	p.d.nic.slow()
 	q, err := p.newQP(attr)
 	if err != nil {
 		return nil, err
@@ -86,6 +89,8 @@ func (p *protDomain) newQP(attr *verbs.QPInitAttr) (*queuePair, error) {
 		return nil, fail(op, syscall.EINVAL, "MaxSendWR or MaxRecvWR is above the device's MaxQPWR")
 	case c.MaxSendSGE > maxSGE || attr.SRQ == nil && c.MaxRecvSGE > maxSGE:
 		return nil, fail(op, syscall.EINVAL, "MaxSendSGE or MaxRecvSGE is above the device's MaxSGE")
+	case attr.ReadFaults && !p.d.attr.ReadFaults:
+		return nil, fail(op, syscall.EOPNOTSUPP, "this device does not do ReadFaults (DeviceAttr.ReadFaults)")
 	case int64(c.MaxInlineData) > int64(p.d.cfg.MaxInline):
 		return nil, fail(op, syscall.EINVAL, "MaxInlineData is above the device's MaxInline")
 	}
@@ -142,7 +147,7 @@ func (q *queuePair) Num() uint32 { return q.num }
 // State is the queue pair's state.
 func (q *queuePair) State() verbs.QPState {
 	defer q.d.enter("query_qp")()
-	return q.state
+	return q.d.nic.shows(q)
 }
 
 // Query returns the attributes, and those of creation.
@@ -157,6 +162,7 @@ func (q *queuePair) Query() (verbs.QPAttr, verbs.QPInitAttr, error) {
 // EBUSY of a change to RESET, see quietTime.
 func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	defer q.d.enter("modify_qp")()
+	q.d.nic.slow()
 	if q.gone {
 		return fail("modify_qp", syscall.EINVAL, "the queue pair is gone")
 	}
@@ -212,6 +218,7 @@ func (q *queuePair) take(attr *verbs.QPAttr, mask verbs.QPAttrMask) {
 // enter changes the state.
 func (q *queuePair) enter(to verbs.QPState) error {
 	from := q.state
+	q.set = to
 	switch to {
 	case from:
 	case verbs.QPSReset:
@@ -243,8 +250,9 @@ func (q *queuePair) reset(op string) error {
 	late := cmp.Or(q.late, q.endPushes())
 	q.late = nil
 	q.abandonTags()
+	q.d.nic.settles(q)
 	q.checkReset()
-	q.attr = verbs.QPAttr{}
+	q.attr, q.early = verbs.QPAttr{}, false
 	q.used = q.used || q.link != nil
 	q.link, q.wire = nil, ""
 	q.scq.forget(q)
@@ -365,7 +373,7 @@ func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell 
 	if q.discDue {
 		q.d.queue(q)
 	}
-	late := q.endPushes()
+	late := q.d.nic.delays(q, q.endPushes(), status)
 	q.reader.clear()
 	if late == nil {
 		q.flushAll(status, first)
@@ -385,7 +393,7 @@ func (q *queuePair) flushAll(status verbs.WCStatus, first uint32) {
 	q.flushRQ()
 	q.checkAllEnded()
 	if q.srq != nil {
-		q.d.event(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q.num})
+		q.d.failed(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q.num})
 	}
 }
 
@@ -422,18 +430,18 @@ func (q *queuePair) PostRecv(wr *verbs.RecvWR) (bad *verbs.RecvWR, err error) {
 			break
 		}
 	}
-	if q.state == verbs.QPSErr {
+	if q.state == verbs.QPSErr && q.late == nil {
 		q.flushRQ()
 	}
 	q.d.postedRecv()
 	return bad, err
 }
 
-// peerLost fails the QP because its peer, or the link to it, has ended.
-func (q *queuePair) peerLost(err error, event verbs.AsyncEventType) {
-	if !q.connected() {
-		return
+// peerLost fails the QP, if it was connected, because its peer, or the link to it, has ended.
+func (q *queuePair) peerLost() bool {
+	lost := q.connected()
+	if lost {
+		q.toErr(verbs.WCRetryExcErr, q.reclaimed, true, 0)
 	}
-	q.toErr(verbs.WCRetryExcErr, q.reclaimed, true, 0)
-	q.d.event(verbs.AsyncEvent{Type: event, QP: q.num, Err: err})
+	return lost
 }

@@ -121,7 +121,7 @@ func (f *tagFaults) killsAt(q *queuePair) bool {
 
 // kill makes the queue pair fail, for a fault of that name.
 func (q *queuePair) kill(knob string) {
-	q.d.event(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q.num, Err: fail("receive", syscall.EIO, "the queue pair was to fail here ("+knob+")")})
+	q.d.failed(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q.num, Err: fail("receive", syscall.EIO, "the queue pair was to fail here ("+knob+")")})
 	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
 }
 

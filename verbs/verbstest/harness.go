@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -53,7 +54,7 @@ type node struct {
 	dead bool
 }
 
-const patience = 20 * time.Second
+var patience = testlevel.Patience(20 * time.Second)
 
 func newEnv(t *testing.T, open Opener, n int) *env {
 	t.Helper()
@@ -158,7 +159,7 @@ type qpConf struct {
 func (n *node) newQP(c qpConf) verbs.QP {
 	n.e.t.Helper()
 	if c.cap == (verbs.QPCap{}) {
-		c.cap = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 3, MaxRecvSGE: 2, MaxInlineData: 256}
+		c.cap = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 3, MaxRecvSGE: 2, MaxInlineData: maxInline}
 	}
 	if c.cq == nil {
 		c.cq = n.cq
@@ -182,6 +183,9 @@ func (n *node) destroy(qp verbs.QP) {
 	delete(n.qps, qp)
 	n.e.ok(qp.Destroy())
 }
+
+// maxInline is the largest inline payload of the suite's queue pairs, bytes.
+const maxInline = 128
 
 const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 
@@ -346,6 +350,19 @@ func (n *node) wantEvent(typ verbs.AsyncEventType) verbs.AsyncEvent {
 		return false
 	})
 	return found
+}
+
+// wantFailure waits for the event of a queue pair that has failed, if the device has such events.
+func (n *node) wantFailure(typ verbs.AsyncEventType, qp verbs.QP) {
+	n.e.t.Helper()
+	if n.e.opts.NoEvents {
+		n.e.settle()
+		if len(n.evs) > 0 {
+			n.e.t.Fatalf("%+v", n.evs)
+		}
+	} else if ev := n.wantEvent(typ); ev.QP != qp.Num() {
+		n.e.t.Fatalf("%+v, want queue pair %d", ev, qp.Num())
+	}
 }
 
 // refuse posts requests. bad must be the first that fails, with errno.

@@ -214,8 +214,8 @@ func testLineEnd(e *env, a, b, c *node) {
 	if ev := a.wantEvent(verbs.EventQPFatal); ev.QP != lone.Num() || !errors.Is(ev.Err, verbs.ErrPeerClosed) {
 		e.t.Errorf("%+v", ev)
 	}
-	if lone.State() != verbs.QPSErr || other.State() != verbs.QPSRTS {
-		e.t.Errorf("the queue pairs are in %v and %v", lone.State(), other.State())
+	if state(lone) != verbs.QPSErr || state(other) != verbs.QPSRTS {
+		e.t.Errorf("the queue pairs are in %v and %v", state(lone), state(other))
 	}
 	a.silent()
 	if err := a.dev.Tell(b.dev.Address(), note(6)); err == nil {

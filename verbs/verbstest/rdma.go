@@ -201,7 +201,7 @@ func testReadDeregistered(e *env, a, b *node) {
 			}
 		}
 		a.want(1, verbs.WCRemAccessErr)
-		b.wantEvent(verbs.EventQPAccessErr)
+		b.wantFailure(verbs.EventQPAccessErr, qb)
 		e.inErr(qa, qb)
 	}
 }
@@ -245,8 +245,8 @@ func testReadFaults(e *env, a, b *node) {
 		b.want(9, verbs.WCSuccess)
 		e.until("the reads and the send", func() bool { return len(a.got) > 0 && a.got[len(a.got)-1].WRID == 4 })
 		wantFaults(e.t, a.got, polls == 0)
-		if string(lbuf[:4]) != "kept" || qa.State() != verbs.QPSRTS || qb.State() != verbs.QPSRTS {
-			e.t.Errorf("after a refused read: %q, %v, %v", lbuf[:4], qa.State(), qb.State())
+		if string(lbuf[:4]) != "kept" || state(qa) != verbs.QPSRTS || state(qb) != verbs.QPSRTS {
+			e.t.Errorf("after a refused read: %q, %v, %v", lbuf[:4], state(qa), state(qb))
 		}
 	}
 }
@@ -300,8 +300,8 @@ func (e *env) readIntoDeregistered(polls int, alone bool) (failed bool) {
 		e.inErr(qa)
 	} else {
 		a.want(2, verbs.WCSuccess)
-		if !bytes.Equal(lbuf, bbuf[:64]) || qa.State() != verbs.QPSRTS || qb.State() != verbs.QPSRTS {
-			e.t.Errorf("after a read into what was deregistered: %v, %v", qa.State(), qb.State())
+		if !bytes.Equal(lbuf, bbuf[:64]) || state(qa) != verbs.QPSRTS || state(qb) != verbs.QPSRTS {
+			e.t.Errorf("after a read into what was deregistered: %v, %v", state(qa), state(qb))
 		}
 	}
 	e.settle()

@@ -29,7 +29,7 @@ func testSendRecv(e *env, a, b *node, qa, qb verbs.QP) {
 	mr, buf := b.mem(4096)
 	for i := range 200 {
 		b.recv(qb, uint64(i), sge(mr, buf))
-		msg := pattern(i, i)
+		msg := pattern(i%(maxInline+1), i)
 		a.send(qa, inline(7, verbs.SendSignaled, msg))
 		w := b.want(uint64(i), verbs.WCSuccess)
 		if !bytes.Equal(received(w, buf), msg) || w.Opcode != verbs.WCRecv || w.QPNum != qb.Num() {

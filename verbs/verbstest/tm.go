@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -20,6 +21,12 @@ type TagOptions struct {
 	// An RDMA READ is only checked against the region's rights, and not, as by a NIC, the QP's.
 	OpenReads       bool
 	SyncReqOfDriver bool // SYNC_REQ as the mlx5 driver does (TMO 4.6); else: C and S differ
+
+	Unnamed  bool // a completion with MATCH names no queue pair (TMO 9)
+	Silent   bool // the peer of a queue pair that is destroyed or reset is not told
+	NoEvents bool // a queue pair that fails has no event, except by the end of its peer's device
+
+	LeftOut testlevel.LeftOut // the rules and scenarios that do not hold
 
 	played bool // the polls of the test alone move packets: what happens is the same each time
 }
@@ -205,10 +212,10 @@ func (r *tagRig) eager(tag uint64, ctx uint32, n int) []byte {
 	return m
 }
 
-// raw sends bytes of the sender's memory, or up to 256 others, unchanged.
+// raw sends bytes of the sender's memory, or up to maxInline others, unchanged.
 func (r *tagRig) raw(qp verbs.QP, m []byte) {
 	r.t.Helper()
-	if len(m) <= 256 {
+	if len(m) <= maxInline {
 		r.a.send(qp, inline(77, verbs.SendSignaled, m))
 	} else {
 		r.a.send(qp, verbs.SendWR{WRID: 77, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: sge(r.amr, m)})
@@ -351,6 +358,15 @@ func (r *tagRig) unpolled(f func()) {
 func (e *env) inErr(qps ...verbs.QP) {
 	e.t.Helper()
 	for _, qp := range qps {
-		e.until("ERR", func() bool { return qp.State() == verbs.QPSErr })
+		e.until("ERR", func() bool { return state(qp) == verbs.QPSErr })
 	}
+}
+
+// state is the state that a queue pair is in: QP.State may be the one that it was last set to.
+func state(qp verbs.QP) verbs.QPState {
+	a, _, err := qp.Query()
+	if err != nil {
+		panic(err)
+	}
+	return a.State
 }

@@ -4,6 +4,8 @@
 package softtest
 
 import (
+	"time"
+
 	"github.com/tagmatch/tagmatch/internal/secure"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
@@ -27,6 +29,34 @@ func WithLimits(cfg soft.Config, l Limits) soft.Config { return hook.WithLimits(
 // WithoutDirect returns cfg with a shm wire that never reads or writes peers' memory directly, as
 // where the kernel forbids it.
 func WithoutDirect(cfg soft.Config) soft.Config { return hook.WithoutDirect(cfg).(soft.Config) }
+
+// Habits are what network adapters do and a software device does not, each by itself.
+type Habits = hook.Habits
+
+// WithHabits returns cfg with such habits.
+func WithHabits(cfg soft.Config, h Habits) soft.Config { return hook.WithHabits(cfg, h).(soft.Config) }
+
+// NIC returns cfg with all habits: what works on such a device should work on a network adapter.
+func NIC(cfg soft.Config) soft.Config { return WithHabits(cfg, nic) }
+
+// AllHabits returns the habits of NIC.
+func AllHabits() Habits { return nic }
+
+var nic = Habits{NoReadFaults: true, StaleState: true, NoEvents: true, Silence: 20, LateFlush: 7, Early: true, Slow: time.Millisecond,
+	NoLending: true, MaxInline: 128, Limits: Limits{RegBytes: 256 << 20, MaxCQE: 1<<15 - 1}, Tags: true}
+
+// EachHabit returns the habits of NIC by their names, each by itself.
+func EachHabit() map[string]Habits {
+	return map[string]Habits{
+		"reads": {NoReadFaults: nic.NoReadFaults}, "state": {StaleState: nic.StaleState}, "events": {NoEvents: nic.NoEvents},
+		"silence": {Silence: nic.Silence}, "late flush": {LateFlush: nic.LateFlush}, "early packets": {Early: nic.Early},
+		"memory": {NoLending: nic.NoLending, MaxInline: nic.MaxInline, Limits: nic.Limits},
+		"slow":   {Slow: nic.Slow}, "tags": {Tags: nic.Tags},
+	}
+}
+
+// Early returns to how many queue pairs packets came before they were in RTR (Habits.Early).
+func Early(d *soft.Device) uint64 { return hook.Early(d) }
 
 // WithTLS returns cfg with TLS by the job's secret for the tcp wire.
 func WithTLS(cfg soft.Config) soft.Config {

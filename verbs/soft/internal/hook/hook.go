@@ -13,6 +13,8 @@ var (
 	CutShort      func(dev any) uint64
 	Lines         func(dev any) int
 	QueuePairs    func(dev any) int
+	WithHabits    func(cfg any, h Habits) any // of a soft.Config
+	Early         func(dev any) uint64
 )
 
 // Wire, where a test has set it, opens the wires of all devices of the process, by open. It does
