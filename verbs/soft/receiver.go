@@ -19,16 +19,16 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, mor
 	}
 	q := d.qps[i]
 	if !sameLink(q.link, l) {
-		if q.link == nil && (q.state == verbs.QPSErr || d.nic.silent() && q.state == verbs.QPSReset && q.used) { // the peer reaches this device, which has failed to reach the peer
+		if q.link == nil && q.state == verbs.QPSErr { // the peer reaches this device, which has failed to reach the peer
 			return d.stray(l, h, payload, 0), true
 		}
 		// The peer may have connected its QP before this device has: its packets wait for RTR. All
 		// others are dropped.
-		if q.state != verbs.QPSInit && (q.state != verbs.QPSReset || q.used) {
-			return true, true
+		if q.state == verbs.QPSInit || q.state == verbs.QPSReset && !q.used {
+			d.nic.comesEarly(q)
+			return false, true
 		}
-		d.nic.comesEarly(q)
-		return false, true
+		return !d.nic.silent() || q.link != nil || d.stray(l, h, payload, 0), true
 	}
 	if len(payload) != int(h.Length) {
 		d.violation(l, "a packet of %d bytes says that it has %d", len(payload), h.Length)
