@@ -117,9 +117,9 @@ func (w *World) transportOn(dev verbs.Device, name string, sink transport.Sink) 
 	job := w.parts.boot.Info().JobID
 	if name == settings.TMSRQ {
 		return tmsrq.New(tmsrq.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.EagerLimit, Job: job,
-			MaxTags: w.cfg.MaxTags}, sink)
+			Logger: w.cfg.Logger, MaxTags: w.cfg.MaxTags}, sink)
 	}
-	return rc.New(rc.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.EagerLimit, Job: job}, sink)
+	return rc.New(rc.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.EagerLimit, Job: job, Logger: w.cfg.Logger}, sink)
 }
 
 // deviceConfigs chooses the devices and their wires.

@@ -200,7 +200,11 @@ func (b otherBuild) Put(ctx context.Context, key string, value []byte) error {
 	if b.magic == "" {
 		address[0] += 70
 	} else {
-		address = bytes.ReplaceAll(address, append([]byte(b.magic), 1), append([]byte(b.magic), 71))
+		for at := address; len(at) > len(b.magic); at = at[1:] {
+			if bytes.HasPrefix(at, []byte(b.magic)) {
+				at[len(b.magic)] += 70 // of the version, which follows
+			}
+		}
 	}
 	card["address"] = address
 	if value, err = json.Marshal(card); err != nil {

@@ -33,6 +33,7 @@ func (l *loopTransport) SendEager(_ int, _ uint32, tag uint64, payload []byte) e
 }
 
 func (l *loopTransport) Poll() (int, error) {
+	l.meet()
 	if l.head == l.tail {
 		return 0, nil
 	}
@@ -53,6 +54,7 @@ func newLoop(t testing.TB) *Engine {
 	})
 	require.NoError(t, err)
 	require.NoError(t, e.Connect(0, e.Address()))
+	e.Poll() // it meets itself
 	t.Cleanup(func() { require.NoError(t, e.Close(nil)) })
 	return e
 }

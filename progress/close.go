@@ -128,7 +128,8 @@ func (e *Engine) Abort(err error) {
 	}
 }
 
-// tellAbortLocked tells all peers that the job is aborted, and why.
+// tellAbortLocked tells all peers that are connected that the job is aborted, and why. Others learn of
+// it from the launcher.
 func (e *Engine) tellAbortLocked(err error) {
 	text := err.Error()
 	if !strings.HasPrefix(text, ErrAborted.Error()) {
@@ -136,7 +137,7 @@ func (e *Engine) tellAbortLocked(err error) {
 	}
 	reason := []byte(text[:min(len(text), e.caps.MaxCtrl-ctrlLen)])
 	for i := range e.peers {
-		if p := &e.peers[i]; i != e.cfg.Rank && p.lost == nil {
+		if p := &e.peers[i]; i != e.cfg.Rank && p.met && p.lost == nil {
 			p.sendCtrl(ctrl{kind: ctrlAbort, body: reason})
 		}
 	}

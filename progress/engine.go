@@ -122,6 +122,7 @@ type peer struct {
 	e       *Engine // constant
 	rank    int     // constant
 	lost    error   // why, nil while it is there
+	met     bool    // it is connected: before that it has given no credit, and takes no message
 	name    uint64  // constant: its rank where Config.SourceMask has it
 	names   uint64  // constant: SourceMask
 	reached bool    // see reach
@@ -209,6 +210,7 @@ func (e *Engine) configure() error {
 		e.peers[i].e, e.peers[i].rank = e, i
 		e.peers[i].name, e.peers[i].names = uint64(i)<<bits.TrailingZeros64(c.SourceMask), c.SourceMask
 		e.peers[i].in = e.memory.Open(i)
+		e.peers[i].out.Open(0, c.seed)
 	}
 	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual}
 	if c.PollingEnded != nil {
@@ -220,24 +222,23 @@ func (e *Engine) configure() error {
 
 // Address is what the peer ranks pass to Connect.
 func (e *Engine) Address() []byte {
-	return encodeAddress(address{window: e.memory.Initial(), transport: e.tr.Address()})
+	return encodeAddress(e.tr.Address())
 }
 
-// Connect makes rank peer reachable at the address that its engine gave. Called once per rank, own
-// included, before Start.
+// Connect makes rank peer reachable at the address that its engine gave, which the caller does not
+// change any more. Called once per rank, own included, before Start. Nothing is sent to it yet.
 func (e *Engine) Connect(peer int, addr []byte) error {
 	if peer < 0 || peer >= len(e.peers) {
 		return fmt.Errorf("%w: rank %d of %d", ErrInvalid, peer, len(e.peers))
 	}
-	a, err := decodeAddress(addr)
+	at, err := decodeAddress(addr)
 	if err != nil {
 		return fmt.Errorf("progress: connect rank %d: %w", peer, err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := &e.peers[peer]
-	p.out.Open(a.window, e.cfg.seed)
-	if err := e.tr.Connect(peer, a.transport); err != nil {
+	if err := e.tr.Connect(peer, at); err != nil {
 		return err
 	}
 	if t := e.off.tags; t != nil && !t.Covers(peer) {
@@ -248,7 +249,7 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 	return nil
 }
 
-// Start begins progress; all ranks are connected.
+// Start begins progress; Connect was called for all ranks.
 func (e *Engine) Start() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -85,6 +85,8 @@ type fakeNode struct {
 	dev       *fakeDevice
 	abandoned map[uint64]bool // ids of reads that write nothing
 	chains    []int           // what SendEagers has returned, in order
+	strangers []int           // ranks that the next poll connects to
+	met       map[int]bool    // ranks that are connected
 }
 
 type fakeRegion struct {
@@ -179,8 +181,6 @@ func (n *fakeNode) TagList() transport.TagList {
 	}
 	return n.dev
 }
-func (n *fakeNode) Connect(peer int, _ []byte) error { return nil }
-
 func (n *fakeNode) send(peer int, p packet) error {
 	f := n.net
 	f.mu.Lock()
@@ -189,7 +189,7 @@ func (n *fakeNode) send(peer int, p packet) error {
 	if d.dead {
 		return n.goneLocked(peer)
 	}
-	if f.opts.room != 0 && len(d.in[n.rank]) >= f.opts.room {
+	if !n.met[peer] || f.opts.room != 0 && len(d.in[n.rank]) >= f.opts.room {
 		return transport.ErrAgain
 	}
 	p.src = n.rank
@@ -342,6 +342,7 @@ func (n *fakeNode) Wire(peer int) string {
 
 func (n *fakeNode) Poll() (int, error) {
 	f := n.net
+	n.meet()
 	if n.dev != nil {
 		defer func() {
 			if r := recover(); r != nil {

@@ -49,7 +49,7 @@ func (p *peer) lose(cause error) {
 	if e.cfg.Lost != nil && e.broken == nil {
 		e.cfg.Lost(p.rank, cmp.Or(cause, ErrPeerLost))
 	}
-	if errors.Is(cause, ErrProtocol) && !errors.Is(cause, transport.ErrAccused) {
+	if p.met && errors.Is(cause, ErrProtocol) && !errors.Is(cause, transport.ErrAccused) {
 		_ = e.tr.SendCtrl(p.rank, ctrl{kind: ctrlAccused}.encode()) // if the link is up and has room
 	}
 	p.end(cause)

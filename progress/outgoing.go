@@ -54,7 +54,12 @@ func (p *peer) covers(cost uint64) bool {
 	return p.out.Covers(cost) || p.coversNow(cost)
 }
 
+// coversNow is covers for what is beyond the credit that is known. A peer that is not connected yet
+// has given none: it is the transport that has no room then.
 func (p *peer) coversNow(cost uint64) bool {
+	if !p.met {
+		return true
+	}
 	p.out.Allow(p.e.tr.Granted(p.rank))
 	return p.out.Covers(cost)
 }

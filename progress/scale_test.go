@@ -204,6 +204,7 @@ func TestSendsEndInOnePass(t *testing.T) {
 	for rank := range 3 {
 		require.NoError(t, e.Connect(rank, e.Address()))
 	}
+	e.Poll() // it meets all
 	var reqs []Request
 	for i, dst := range []int{2, 1, 2, 1, 2} {
 		buf := make([]byte, 1000)

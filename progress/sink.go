@@ -34,6 +34,20 @@ func (e *Engine) unknownRank(src int) {
 	e.log.Error("message of a rank that does not exist", "src", src, "size", len(e.peers))
 }
 
+func (s *sink) Greeting(int) []byte { return encodeGreeting(s.engine().memory.Initial()) }
+
+// Connected opens the way to a peer: what waits for it is posted by the end of the poll.
+func (s *sink) Connected(peer int, greeting []byte) error {
+	p := &s.engine().peers[peer]
+	window, err := decodeGreeting(greeting)
+	if err != nil {
+		return protocolError("greeting of rank %d: %v", peer, err)
+	}
+	p.met = true
+	p.out.Allow(window)
+	return nil
+}
+
 func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
 	e := s.engine()
 	e.eagerLocked(src, appCtx, tag, payload)

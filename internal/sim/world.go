@@ -112,8 +112,40 @@ func (w *world) open() error {
 		}
 		r.engine.Start()
 	}
+	if err := w.meet(); err != nil {
+		return err
+	}
 	w.openComms()
 	return nil
+}
+
+// meetPolls is many more than it takes.
+const meetPolls = 100_000
+
+// meet connects all ranks to each other, so that a plan begins with its first step.
+func (w *world) meet() error {
+	for _, f := range append(slices.Clone(w.near), w.fabric) {
+		softtest.Calm(f, true)
+		defer softtest.Calm(f, false)
+	}
+	for _, r := range w.ranks {
+		for _, path := range r.paths {
+			for peer := range w.ranks {
+				_ = path.Grant(peer, 0) // an error where another path leads there
+			}
+		}
+	}
+	for range meetPolls {
+		met := true
+		for _, r := range w.ranks {
+			r.engine.Poll()
+			met = met && !slices.ContainsFunc(r.paths, func(path transport.Transport) bool { return !path.Drained() })
+		}
+		if met {
+			return nil
+		}
+	}
+	return errors.New("the ranks do not come to be connected")
 }
 
 func (w *world) openRank(id int) error {

@@ -74,6 +74,11 @@ func newRaceRig(t *testing.T, tm softtest.TM, n int) *raceRig {
 			require.NoError(t, r.tr[i].Connect(k, r.tr[k].Address()))
 		}
 	}
+	var all []transport.Transport
+	for _, tr := range r.tr {
+		all = append(all, tr)
+	}
+	transporttest.Meet(t, r.step, all...)
 	r.l = r.tr[1].TagList()
 	cq, err := r.dev[1].CreateCQ(verbs.CQInitAttr{CQE: 1})
 	require.NoError(t, err)

@@ -41,7 +41,8 @@ type Harness struct {
 	Seeds []uint64
 	// Tags: the transport has a tag list.
 	Tags bool
-	// OwnAddress: Transport.Address is not rc's; tests that decode it are left out.
+	// OwnAddress: Transport.Address is not rc's; tests that decode it, or take the place of a rank,
+	// are left out.
 	OwnAddress bool
 	// Long runs more and larger cases.
 	Long bool
@@ -111,8 +112,14 @@ func (h Harness) run(t *testing.T, seed uint64) {
 	test("PeerCloses", testPeerCloses)
 	test("PeerDies", testPeerDies)
 	test("GrantConnects", testGrantConnects)
+	test("AllAtOnce", testAllAtOnce)
+	test("FirstUse", testFirstUse)
+	test("GivenUp", testGivenUp)
+	test("Unwelcome", testUnwelcome)
 	if !h.OwnAddress {
 		test("Refused", testRefused)
+		test("RefusedHello", testRefusedHello)
+		test("Stranger", testStranger)
 		test("Hostile", testHostile)
 		test("HostileNoise", testHostileNoise)
 	}

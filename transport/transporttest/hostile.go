@@ -17,8 +17,9 @@ func attack(t *testing.T, h Harness, opts Options, name string, do func(p *impos
 	c := h.devices(t, 3, opts)
 	victim, other := c.openRank(0, nil), c.openRank(2, nil)
 	c.connect(c.ranks)
-	p := newImpostor(t, c.job.Devices[1], 1, victim.Address())
-	p.connect(victim)
+	p := newImpostor(t, c.job.Devices[1], 1, victim)
+	p.introduce()
+	p.connect()
 	do(p, victim)
 	step := func() {
 		p.poll()
@@ -106,10 +107,8 @@ func testHostile(t *testing.T, h Harness, opts Options) {
 		}
 		attack(t, h, opts, name, func(p *impostor, _ *rank) { p.post(wr, make([]byte, size)) })
 	}
-	// A write next to the credit cells.
-	attack(t, h, opts, "a write behind the cells", func(p *impostor, victim *rank) {
-		a := decode(t, victim.Address())
-		p.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, RemoteAddr: a.CellAddr + 3*8 - 4, RKey: a.CellRKey}, make([]byte, 8))
+	attack(t, h, opts, "a write behind its credit cell", func(p *impostor, _ *rank) {
+		p.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, RemoteAddr: p.theirs.CellAddr + 4, RKey: p.theirs.CellRKey}, make([]byte, 8))
 	})
 	// Messages before the bad one are delivered, those after it are not.
 	victim := attack(t, h, opts, "good, bad, good", func(p *impostor, _ *rank) {

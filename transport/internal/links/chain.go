@@ -48,7 +48,7 @@ func (l *Links) SendEagers(to int, appCtx uint32, msgs []transport.Eager) (sent 
 	if uint(to) >= uint(len(l.peers)) {
 		return 0
 	}
-	p := &l.peers[to]
+	p := l.peers[to]
 	if p.posted-p.done >= p.limit {
 		return 0
 	}

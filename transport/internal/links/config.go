@@ -3,6 +3,7 @@ package links
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -18,6 +19,7 @@ type Config struct {
 	SRQDepth  int          // receive buffers, shared by all peers; 0: 512
 	SendDepth int          // send requests outstanding to each peer; 0: 256, fewer in large jobs
 	Job       string       // ranks of another job are refused
+	Logger    *slog.Logger // nil: silent
 
 	// RecvQP adds a second queue pair for each rank, without a send queue: peers' messages arrive
 	// there, and a tag-matching SRQ sends on it (TMO 1.3). The first then receives only what the
@@ -67,10 +69,6 @@ func (c *Config) Fill() error {
 			errs = append(errs, fmt.Errorf(f, args...))
 		}
 	}
-	qps := c.Size
-	if c.RecvQP {
-		qps *= 2
-	}
 	check(c.Size < 1 || c.Size > format.MaxRanks, "Size is %d: use 1 to %d", c.Size, format.MaxRanks)
 	check(c.Rank < 0 || c.Rank >= c.Size, "Rank is %d in a job of %d", c.Rank, c.Size)
 	check(c.MaxEager > maxMaxEager, "MaxEager is %d: the most is %d", c.MaxEager, maxMaxEager)
@@ -79,7 +77,6 @@ func (c *Config) Fill() error {
 		minSendDepth, attr.MaxQPWR)
 	check(c.CQE() > attr.MaxCQE, "%d ranks with SendDepth %d need a completion queue of %d, the device has %d", c.Size,
 		c.SendDepth, c.CQE(), attr.MaxCQE)
-	check(qps > attr.MaxQP, "%d ranks need %d queue pairs, the device has %d", c.Size, qps, attr.MaxQP)
 	check(len(c.Job) > format.MaxJob, "Job has %d characters: the most is %d", len(c.Job), format.MaxJob)
 	check(len(c.Device.Address()) > format.MaxDevice, "the device's address has %d bytes: the most is %d",
 		len(c.Device.Address()), format.MaxDevice)
@@ -101,7 +98,5 @@ func (c *Config) failures() int {
 
 // address returns the fields of an address that the configuration determines.
 func (c *Config) address() format.Address {
-	attr := c.Device.Attr()
-	return format.Address{Mode: c.Mode, Job: c.Job, Rank: c.Rank, Size: c.Size, MaxEager: c.MaxEager,
-		MTU: int(max(attr.MaxMTU, verbs.MTU256)), RdAtomic: min(attr.MaxQPRdAtom, maxRdAtomic), Device: c.Device.Address()}
+	return format.Address{Mode: c.Mode, Job: c.Job, Rank: c.Rank, Size: c.Size, MaxEager: c.MaxEager, Device: c.Device.Address()}
 }

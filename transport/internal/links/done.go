@@ -12,7 +12,7 @@ func (l *Links) Sent(wc *verbs.WC) {
 	if rank < 0 {
 		return
 	}
-	p := &l.peers[rank]
+	p := l.peers[rank]
 	if wc.Status == verbs.WCSuccess {
 		l.completed(p, wc.WRID, nil)
 		return

@@ -7,10 +7,9 @@ import "github.com/tagmatch/tagmatch/verbs"
 // behind it. Poll, then ask again.
 func (l *Links) Drained() bool {
 	drained := true
-	for i := range l.peers {
-		p := &l.peers[i]
-		if p.limit == 0 || p.posted == p.done && !p.grantDue {
-			continue // not usable, or nothing outstanding
+	for _, p := range l.made {
+		if p.state > linkUp || p.posted == p.done && !p.grantDue {
+			continue // lost, or nothing outstanding
 		}
 		drained = false
 		if p.signalled != p.posted && p.posted-p.done < p.limit && !p.grantDue {

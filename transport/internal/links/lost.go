@@ -16,12 +16,14 @@ const (
 	causeNone   cause = iota
 	causeFlush        // flushed: something else ended the queue pair
 	causeStatus       // a completion with an error status
-	causeEvent        // an asynchronous event that says what happened
+	causeEvent        // an asynchronous event, or the end of the line, that says what happened
+	causeTold         // the peer has told it
 	causeLocal        // detected in this package: a protocol violation, a refused request
 )
 
-// lose ends a link: the queue pairs go to ERR, which flushes outstanding requests, and settle
-// reports the loss. Until then another call may replace the cause by a more specific one.
+// lose ends a link, or what was to become one: settle moves the queue pairs to ERR, which flushes
+// outstanding requests, and reports the loss in a later poll. Until then another call may replace
+// the cause by a more specific one.
 func (l *Links) lose(p *peer, c cause, err error) {
 	if p.state == linkLost || p.state == linkDying && c <= p.cause {
 		return
@@ -34,9 +36,19 @@ func (l *Links) lose(p *peer, c cause, err error) {
 		return
 	}
 	p.state = linkDying
+	p.endMaking()
 	l.last = lastFrom{}
-	for _, qp := range []verbs.QP{p.qp, p.recvQP} {
-		if qp == nil || qp.State() == verbs.QPSErr {
+}
+
+// kill tells the peer why the link has ended, and moves the queue pairs to ERR: in this order, as
+// the peer may see them fail, and is to have the reason by then.
+func (l *Links) kill(p *peer) {
+	if p.line && p.cause != causeTold {
+		l.tellEnd(l.addrs[p.rank], p.err)
+		l.tellEnds()
+	}
+	for _, qp := range p.pairs() {
+		if qp.State() == verbs.QPSErr {
 			continue
 		}
 		if err := qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState); err != nil {
@@ -49,7 +61,7 @@ func (l *Links) lose(p *peer, c cause, err error) {
 // queue pairs: a completion may be polled before the event that gives the cause.
 func (l *Links) LinkErr(rank int) error {
 	l.pollEvents()
-	p := &l.peers[rank]
+	p := l.peers[rank]
 	switch {
 	case p.err != nil:
 		return p.err
@@ -65,13 +77,13 @@ func (l *Links) DeferLoss(rank, n int) { l.peers[rank].unended += n }
 
 // ProtocolError ends the link to a rank that sent what no transport sends; err says what.
 func (l *Links) ProtocolError(rank int, err error) {
-	l.lose(&l.peers[rank], causeLocal, violation(err))
+	l.lose(l.peer(rank), causeLocal, violation(err))
 }
 
-// Disconnect ends the link to a rank that the engine has given up because of err.
+// Disconnect ends the link to a rank that the engine has given up because of err, connected or not.
 func (l *Links) Disconnect(rank int, err error) {
-	if uint(rank) < uint(len(l.peers)) && l.peers[rank].state == linkUp {
-		l.lose(&l.peers[rank], causeLocal, err)
+	if uint(rank) < uint(len(l.peers)) && l.peers[rank].state <= linkUp {
+		l.lose(l.peer(rank), causeLocal, err)
 	}
 }
 
@@ -102,9 +114,9 @@ func (l *Links) RecvFailed(wc *verbs.WC) {
 	switch {
 	case rank < 0:
 	case wc.Status == verbs.WCLocLenErr:
-		l.lose(&l.peers[rank], causeEvent, violation(&verbs.StatusError{Status: wc.Status}))
+		l.lose(l.peers[rank], causeEvent, violation(&verbs.StatusError{Status: wc.Status}))
 	default:
-		l.loseBy(&l.peers[rank], wc.Status)
+		l.loseBy(l.peers[rank], wc.Status)
 	}
 }
 
@@ -134,7 +146,7 @@ func (l *Links) pollEvents() {
 		if rank < 0 {
 			continue
 		}
-		p := &l.peers[rank]
+		p := l.peers[rank]
 		switch ev.Type {
 		case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
 			l.lose(p, causeEvent, ofEvent(&ev))
@@ -152,27 +164,34 @@ func orUnknown(err error) error {
 	return err
 }
 
-// settle posts deferred grants and reports losses; empty says that no completions are left, see
-// End. It returns the number of peers whose loss it has reported.
+// settle posts deferred grants, reports losses and tells the peers of them; empty says that no
+// completions are left, see End. It returns how much was done: nobody sleeps before a loss is
+// reported that waits for another poll only.
 func (l *Links) settle(empty bool) int {
 	l.todo = false
 	if l.grants.due > 0 {
 		l.regrant()
 	}
 	n, dying := 0, false
-	for i := range l.peers {
-		p := &l.peers[i]
-		if p.state != linkDying {
-			continue
-		}
-		if !empty || p.reads > 0 || p.unended > 0 {
+	for i := 0; i < len(l.made); i++ { // the Sink may make more
+		p := l.made[i]
+		switch {
+		case p.state != linkDying:
+		case !p.quiet:
+			p.quiet, dying = true, true
+			n++
+			l.kill(p)
+		case !empty || p.reads > 0 || p.unended > 0:
 			dying = true
-			continue
+		default:
+			p.state = linkLost
+			n++
+			l.sink.PeerLost(p.rank, p.err)
 		}
-		p.state = linkLost
-		n++
-		l.sink.PeerLost(i, p.err)
 	}
-	l.todo = l.todo || dying || l.grants.due > 0
+	if len(l.ends) > 0 {
+		l.tellEnds()
+	}
+	l.todo = l.todo || dying || l.grants.due+len(l.unmade)+len(l.ends) > 0
 	return n
 }

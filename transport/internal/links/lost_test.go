@@ -43,6 +43,9 @@ func self(t *testing.T, dev verbs.Device, sink transport.Sink) *endpoint {
 	require.NoError(t, Open(&e.Links, c, sink, inv))
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	require.NoError(t, e.Connect(0, e.Address()))
+	require.Equal(t, transport.ErrAgain, e.SendFin(0, 1), "the first message begins a connection")
+	e.poll(t)
+	require.True(t, e.Drained())
 	return e
 }
 

@@ -64,7 +64,7 @@ func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) er
 // there after it. The reads end as others do, with an error. It returns false, and the reads go on,
 // while the peer is in the middle of a copy to a destination.
 func (l *Links) Abandon(from int, id uint64) bool {
-	p := &l.peers[from]
+	p := l.peers[from]
 	quiet, err := l.reads.abandon(p, id)
 	if err != nil {
 		l.lose(p, causeLocal, fmt.Errorf("the device of this rank failed: taking back the buffer of a read: %w", err))

@@ -67,7 +67,7 @@ func (l *Links) Register(to int, buf []byte) (transport.Region, error) {
 	if len(buf) == 0 {
 		return noRegion{}, nil
 	}
-	p := &l.peers[to]
+	p := l.peer(to)
 	if !l.regions.room(p) {
 		return nil, transport.ErrAgain
 	}

@@ -77,6 +77,10 @@ type FabricOptions = loop.Options
 // NewFabric makes such a fabric, without devices.
 func NewFabric(opts FabricOptions) *soft.Fabric { return loop.NewFabric(opts) }
 
+// Calm has a fabric deliver everything at the receiver's next poll for a while, whatever its
+// options are, without a random decision: those that follow are as if nothing had been sent.
+func Calm(f *soft.Fabric, calm bool) { loop.Calm(f, calm) }
+
 // Break cuts the link between two devices. Packets on their way are lost. Any goroutine may call
 // it.
 func Break(f *soft.Fabric, a, b *soft.Device) { loop.Break(f, hook.ID(a), hook.ID(b)) }

@@ -39,6 +39,7 @@ type Fabric struct {
 	opts Options
 	id   uint64
 	now  atomic.Int64
+	calm atomic.Bool // see Calm
 	mu   struct {
 		sync.Mutex
 		opened  uint64
@@ -69,6 +70,20 @@ func Clock(f *Fabric) func() int64 {
 		return nil
 	}
 	return f.now.Load
+}
+
+// Calm has a fabric deliver everything at the receiver's next poll for a while, Options.Stepped or
+// not, without a random decision.
+func Calm(f *Fabric, calm bool) { f.calm.Store(calm) }
+
+var smooth Options
+
+// rough is the options that say what is delayed and refused.
+func (f *Fabric) rough() *Options {
+	if f.calm.Load() {
+		return &smooth
+	}
+	return &f.opts
 }
 
 // Advance moves the virtual clock.
@@ -253,7 +268,7 @@ func (w *Wire) Poll(budget int) int {
 	if w.f.opts.Step != 0 {
 		w.f.now.Add(int64(w.f.opts.Step))
 	}
-	if w.f.opts.Stepped && !w.Stepping {
+	if w.f.opts.Stepped && !w.Stepping && !w.f.calm.Load() {
 		return 0
 	}
 	n := 0
