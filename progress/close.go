@@ -128,8 +128,8 @@ func (e *Engine) Abort(err error) {
 	}
 }
 
-// tellAbortLocked tells all peers that are connected that the job is aborted, and why. Others learn of
-// it from the launcher.
+// tellAbortLocked tells all peers that are connected that the job is aborted, and why. Others learn
+// of it from the launcher.
 func (e *Engine) tellAbortLocked(err error) {
 	text := err.Error()
 	if !strings.HasPrefix(text, ErrAborted.Error()) {

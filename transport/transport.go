@@ -78,23 +78,23 @@ type Region interface {
 // Transport moves messages between ranks. Messages to one peer (eager, rendezvous requests,
 // control, Fin) arrive in the order of the calls. The first that is posted to a peer begins a
 // connection: it and all others return ErrAgain until Sink.Connected. There is no limit to how long
-// that takes, as the peer has to poll. Calls for a lost peer return ErrAgain until Sink.PeerLost has
-// reported the loss, and from then on an error that is not.
+// that takes, as the peer has to poll. Calls for a lost peer return ErrAgain until Sink.PeerLost
+// has reported the loss, and from then on an error that is not.
 type Transport interface {
 	Caps() Caps
-	// Address is what the peers pass to Connect: version, mode, job, rank, size, eager limit and the
-	// device's address. It is as long for a large job as for a small one.
+	// Address is what the peers pass to Connect: version, mode, job, rank, size, eager limit and
+	// the device's address. It is as long for a large job as for a small one.
 	Address() []byte
-	// Connect says how rank peer is reached. addr is the peer's Transport.Address: the caller does not
-	// change it any more. It is called once for each rank, own included, before the first Poll. An
-	// error names the difference in version, mode or eager limit, if any, or says that no wire leads
-	// there. Nothing is made or sent: the connection is made at the first post to the peer, or of the
-	// peer to this rank, while both poll.
+	// Connect says how rank peer is reached. addr is the peer's Transport.Address: the caller does
+	// not change it any more. It is called once for each rank, own included, before the first Poll.
+	// An error names the difference in version, mode or eager limit, if any, or says that no wire
+	// leads there. Nothing is made or sent: the connection is made at the first post to the peer,
+	// or of the peer to this rank, while both poll.
 	Connect(peer int, addr []byte) error
 
 	// Wire names the wire to a peer, as the device calls it; empty where the device has only one.
-	// Before the peer is connected it is the one that its address promises. It may change once, before
-	// the first message, and remains after the peer is lost.
+	// Before the peer is connected it is the one that its address promises. It may change once,
+	// before the first message, and remains after the peer is lost.
 	Wire(peer int) string
 
 	// SendEager sends a tagged message; payload is copied before it returns.
@@ -126,8 +126,9 @@ type Transport interface {
 	Abandon(peer int, id uint64) bool
 
 	// Disconnect ends the connection to a rank that the engine gave up because of err: outstanding
-	// reads end with Sink.ReadDone, and the rank is told, with the text of err, if it is reachable. If
-	// it is not connected yet it will not be: it is told so when it asks. Sink.PeerLost may follow.
+	// reads end with Sink.ReadDone, and the rank is told, with the text of err, if it is reachable.
+	// If it is not connected yet it will not be: it is told so when it asks. Sink.PeerLost may
+	// follow.
 	Disconnect(peer int, err error)
 
 	// Grant stores total, a cumulative count of credit bytes, into this rank's cell at the peer. It
@@ -167,15 +168,15 @@ type Transport interface {
 // Sink is the interface that a transport calls from inside Poll; the engine implements it. Slices
 // are lent. A Sink may call the transport's posting methods, but not Poll.
 type Sink interface {
-	// Greeting is what the peer's Connected gets: at most MaxGreeting bytes, which are copied. It is
-	// called once for each peer, inside Poll, when a connection to it begins, before any message of
-	// the peer is reported.
+	// Greeting is what the peer's Connected gets: at most MaxGreeting bytes, which are copied. It
+	// is called once for each peer, inside Poll, when a connection to it begins, before any message
+	// of the peer is reported.
 	Greeting(peer int) []byte
-	// Connected reports that the connection to a peer is made: from now on posts to it succeed, also
-	// inside of this call. greeting is that of the peer's Sink, lent, and as little to be trusted as a
-	// message. Messages of the peer may have come before. It is called once, before any post to the
-	// peer has succeeded. An error ends the link with the peer, which is told; it is ErrProtocol where
-	// the greeting breaks the protocol. The own rank gets both calls too.
+	// Connected reports that the connection to a peer is made: from now on posts to it succeed,
+	// also inside of this call. greeting is that of the peer's Sink, lent, and as little to be
+	// trusted as a message. Messages of the peer may have come before. It is called once, before
+	// any post to the peer has succeeded. An error ends the link with the peer, which is told; it
+	// is ErrProtocol where the greeting breaks the protocol. The own rank gets both calls too.
 	Connected(peer int, greeting []byte) error
 	// Eager reports an unexpected eager message.
 	Eager(src int, appCtx uint32, tag uint64, payload []byte)

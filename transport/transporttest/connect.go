@@ -93,8 +93,8 @@ func testFirstUse(t *testing.T, h Harness, opts Options) {
 	}
 }
 
-// testGivenUp: a rank is given up before or after there is a connection to it: nothing is sent to it
-// any more, it is told why, and so it is when it asks.
+// testGivenUp: a rank is given up before or after there is a connection to it: nothing is sent to
+// it any more, it is told why, and so it is when it asks.
 func testGivenUp(t *testing.T, h Harness, opts Options) {
 	for name, met := range map[string]bool{"before": false, "after": true} {
 		for _, cause := range []error{errors.New("so it pleases"), transport.ErrProtocol} {

@@ -55,8 +55,8 @@ func testRefused(t *testing.T, h Harness, opts Options) {
 	c.ping(a, b)
 }
 
-// testRefusedHello: whatever an impostor tells that is wrong, the victim loses it, tells it why, and
-// talks to the others.
+// testRefusedHello: whatever an impostor tells that is wrong, the victim loses it, tells it why,
+// and talks to the others.
 func testRefusedHello(t *testing.T, h Harness, opts Options) {
 	hello := func(change func(h *format.Hello)) func(p *impostor) {
 		return func(p *impostor) {

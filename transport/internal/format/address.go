@@ -73,8 +73,8 @@ func (d *decoder) uint(size int) uint64 {
 	return binary.LittleEndian.Uint64(v[:])
 }
 
-// DecodeAddress decodes the result of a peer's Encode, of which Device is a part. It checks the form
-// only.
+// DecodeAddress decodes the result of a peer's Encode, of which Device is a part. It checks the
+// form only.
 func DecodeAddress(b []byte) (Address, error) {
 	d := decoder{b: b}
 	magic := string(d.cut(len(addressMagic)))

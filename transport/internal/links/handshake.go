@@ -51,8 +51,8 @@ func (h *handshake) toldHello() bool {
 	return true
 }
 
-// toldReady follows a READY of the peer, and reports whether it comes in its turn: behind its HELLO,
-// and behind that of this end, which it answers.
+// toldReady follows a READY of the peer, and reports whether it comes in its turn: behind its
+// HELLO, and behind that of this end, which it answers.
 func (h *handshake) toldReady() bool {
 	if !h.hello || h.stage <= tellHello || h.ready {
 		return false

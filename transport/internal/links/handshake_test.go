@@ -50,8 +50,8 @@ func (s pairState) steps(t *testing.T) (next []pairState) {
 }
 
 // TestHandshake searches all states of two ends, of which one or both begin. Nobody may post before
-// the other end takes messages, nothing is out of turn, and where nothing more happens both ends are
-// connected.
+// the other end takes messages, nothing is out of turn, and where nothing more happens both ends
+// are connected.
 func TestHandshake(t *testing.T) {
 	seen, todo := map[pairState]bool{}, []pairState{{wants: [2]bool{true, false}}}
 	for len(todo) > 0 {

@@ -153,8 +153,8 @@ func (l *Links) tellEnd(to []byte, err error) {
 	l.todo = true
 }
 
-// tellEnds tells the ENDs that are due. All that was told before was polled: where a line has ended,
-// nothing is due, as a message would make another one.
+// tellEnds tells the ENDs that are due. All that was told before was polled: where a line has
+// ended, nothing is due, as a message would make another one.
 func (l *Links) tellEnds() {
 	l.ends = slices.DeleteFunc(l.ends, func(e ending) bool {
 		return !errors.Is(l.cfg.Device.Tell(e.to, e.msg), syscall.ENOBUFS)

@@ -69,9 +69,9 @@ func (l *Links) peer(rank int) *peer {
 	return p
 }
 
-// noRoom returns why a peer takes no request now; one that is not connected it connects to. One that
-// is dying has no room until its loss was reported: an error before that would name a loss that
-// nobody knows of.
+// noRoom returns why a peer takes no request now; one that is not connected it connects to. One
+// that is dying has no room until its loss was reported: an error before that would name a loss
+// that nobody knows of.
 func (l *Links) noRoom(to int) error {
 	p := l.peers[to]
 	switch p.state {
@@ -90,8 +90,8 @@ func (l *Links) noRoom(to int) error {
 	return p.err
 }
 
-// Connected reports whether a rank may have sent something: the connection to it has begun, whatever
-// has become of it.
+// Connected reports whether a rank may have sent something: the connection to it has begun,
+// whatever has become of it.
 func (l *Links) Connected(rank int) bool { return l.peers[rank].qp != nil }
 
 // Wire names the wire to a rank.
