@@ -16,6 +16,8 @@
 //   - A Device is what libibverbs calls a context: an opened device.
 //   - A QP is pointed at its peer by an opaque Device.Address instead of LID or GID: a software
 //     device puts a socket name there, an InfiniBand device its port's address.
+//   - Devices tell each other short messages (Device.Tell), by which programs exchange what queue
+//     pairs are connected with, and learn of the end of a peer. With libibverbs they use sockets.
 //   - A completion may lend the received bytes in place (WC.Data), as NICs scatter small payloads
 //     into the CQE.
 //   - Errors are *Error values that wrap a syscall.Errno: errors.Is(err, syscall.ENOMEM) works.

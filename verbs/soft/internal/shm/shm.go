@@ -260,7 +260,8 @@ func (w *Wire) Pending() bool {
 // Unsignal implements wire.Signaller.
 func (w *Wire) Unsignal() { w.local.pipe.drain() }
 
-// Close ends all links and background goroutines, and frees every descriptor and mapping.
+// Close ends all links, those too that no poll has found, and background goroutines, and frees
+// every descriptor and mapping.
 func (w *Wire) Close() {
 	if w.closed {
 		return
@@ -268,6 +269,9 @@ func (w *Wire) Close() {
 	w.closed = true
 	if w.alarm.timer != nil {
 		w.alarm.timer.Stop()
+	}
+	if w.conn != nil {
+		w.results()
 	}
 	for _, l := range w.links {
 		l.Close()

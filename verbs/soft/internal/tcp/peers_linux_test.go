@@ -63,6 +63,17 @@ func TestTCPPeerGone(t *testing.T) {
 	}
 }
 
+// TestTCPClosedUnseen: a device that is closed before it has seen a connection says so on it.
+func TestTCPClosedUnseen(t *testing.T) {
+	a, b := newFakeDevice(t, 0), newFakeDevice(t, 1)
+	ab := a.link(t, b)
+	require.False(t, ab.Send(&wire.Header{Op: wire.OpAck}, nil, nil))
+	until(t, "connection", func() bool { return ab.up && b.w.conn.Pending() }, a)
+	b.stop()
+	until(t, "end", func() bool { return len(a.down) == 1 }, a)
+	require.ErrorIs(t, a.down[0], verbs.ErrPeerClosed)
+}
+
 // TestTCPKilled kills the process of a peer.
 func TestTCPKilled(t *testing.T) {
 	d, l, child := benchPeer(t)
@@ -72,6 +83,7 @@ func TestTCPKilled(t *testing.T) {
 	until(t, "answer", func() bool { return got == 1 }, d)
 	require.NoError(t, child.Kill())
 	until(t, "end", func() bool { return len(d.down) == 1 }, d)
+	require.ErrorIs(t, d.down[0], verbs.ErrPeerEnded)
 	require.ErrorContains(t, d.down[0], "rank 1")
 	require.ErrorContains(t, d.down[0], l.peer.TCP[0])
 }

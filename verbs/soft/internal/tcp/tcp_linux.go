@@ -375,8 +375,10 @@ func (w *Wire) Disarm() {
 	}
 }
 
-// Close ends all links. What the sockets have not taken is lost: it waits for nobody.
+// Close ends all links, those too that no poll has found. What the sockets have not taken is lost:
+// it waits for nobody.
 func (w *Wire) Close() {
+	w.takeConnections()
 	w.conn.Close()
 	for _, l := range w.links {
 		l.Close()

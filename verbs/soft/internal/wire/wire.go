@@ -135,7 +135,8 @@ type RemoteMemory interface {
 // the device's owner for long.
 const MaxChunk = 256 << 10
 
-// Receiver is the device as its wires see it. They call it only from inside Wire.Poll.
+// Receiver is the device as its wires see it. They call it only from inside Wire.Poll and
+// Wire.Close.
 type Receiver interface {
 	// Receive takes one packet; payload is lent for the call. If it does not return ok, the packet
 	// cannot be taken now (no receive is posted, or the QP is not connected yet): the wire passes
