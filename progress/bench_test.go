@@ -33,7 +33,6 @@ func (l *loopTransport) SendEager(_ int, _ uint32, tag uint64, payload []byte) e
 }
 
 func (l *loopTransport) Poll() (int, error) {
-	l.meet()
 	if l.head == l.tail {
 		return 0, nil
 	}
@@ -54,7 +53,7 @@ func newLoop(t testing.TB) *Engine {
 	})
 	require.NoError(t, err)
 	require.NoError(t, e.Connect(0, e.Address()))
-	e.Poll() // it meets itself
+	l.meet(e, 0)
 	t.Cleanup(func() { require.NoError(t, e.Close(nil)) })
 	return e
 }

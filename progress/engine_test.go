@@ -66,7 +66,9 @@ func unstarted(t testing.TB, n int, cfg Config, opts fakeOpts) *cluster {
 		for j := range n {
 			require.NoError(t, c.e[i].Connect(j, c.e[j].Address()))
 		}
-		c.e[i].Poll() // it meets all
+	}
+	if !opts.lazy {
+		c.connectAll()
 	}
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -27,7 +27,7 @@ func (e *Engine) PeerLost(rank int, cause error) {
 	if rank < 0 || rank >= len(e.peers) || e.wait.Stopping() {
 		return
 	}
-	p := &e.peers[rank]
+	p := e.peer(rank)
 	for i, empty := 0, 0; i < lastPolls && empty < emptyPolls && p.lost == nil; i++ {
 		if empty++; e.pollLocked() != 0 {
 			empty = 0
@@ -71,7 +71,8 @@ func (p *peer) end(cause error) {
 	e.lost, e.unusual = append(e.lost, p.rank), true
 	e.sources.lose(p.rank)
 	e.m.PeersLost++
-	p.fins, p.ctrls, p.withdraws = nil, nil, nil
+	p.dropPosts()
+	p.withdraws = nil
 	err := peerError(p.rank, cause)
 	p.failSends(err)
 	p.out.Close()
@@ -169,8 +170,10 @@ func (e *Engine) Failed() []int {
 // to: those end with their reads, by the device, or once the transport is closed.
 func (e *Engine) failAllLocked(err error) {
 	e.mu.AssertHeld("the engine")
-	for i := range e.peers {
-		p := &e.peers[i]
+	for _, p := range e.made {
+		if !p.met {
+			p.dropPosts() // nobody connects to it any more
+		}
 		p.failQueue(err)
 		p.failReads(err)
 	}

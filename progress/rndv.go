@@ -190,7 +190,7 @@ func (op *Op) unread() {
 // was no room: op waits in peer.readq.
 func (op *Op) readMore() bool {
 	e, r := op.e, &op.read
-	p := &e.peers[r.src]
+	p := e.peers[r.src]
 	for r.posted < r.want && r.err == nil {
 		dst := op.target(min(r.want-r.posted, e.caps.MaxRead))
 		if dst == nil {
@@ -264,7 +264,7 @@ func (op *Op) endRead() {
 // readEnded ends a receive whose reads have all ended, or that had nothing to read.
 func (op *Op) readEnded() {
 	e, r := op.e, op.read
-	p := &e.peers[r.src]
+	p := e.peers[r.src]
 	if r.err != nil && e.broken != nil {
 		op.complete(Status{}, e.broken)
 		return
@@ -289,7 +289,7 @@ func (op *Op) readEnded() {
 // gone. The sender of a message that cannot be written has done its part, and its send succeeds, as
 // that of one that is too long for its receive.
 func (op *Op) failsAlone(err error) bool {
-	p, name := &op.e.peers[op.read.src], op.read.appCtx
+	p, name := op.e.peers[op.read.src], op.read.appCtx
 	switch err {
 	case transport.ErrDeregistered:
 		if p.lost != nil && !op.read.withdraw {

@@ -11,18 +11,16 @@ import (
 // Everything the engine itself puts on the wire, little endian, versioned; encodings only ever grow
 // at the end.
 
-// wireVersion is that of addresses, rendezvous headers and control messages.
+// wireVersion is that of addresses, greetings, rendezvous headers and control messages.
 const wireVersion = 8
 
-// An engine's address is the version, 7 bytes that are reserved, and the address of its transport.
-const addressLen = 8
+// addressLen is what an address has before the transport's: the version.
+const addressLen = 1
 
 var errShort = errors.New("too short")
 
 func encodeAddress(transport []byte) []byte {
-	b := make([]byte, addressLen, addressLen+len(transport))
-	b[0] = wireVersion
-	return append(b, transport...)
+	return append([]byte{wireVersion}, transport...)
 }
 
 // decodeAddress returns the transport's address, a part of b.
@@ -37,7 +35,7 @@ func decodeAddress(b []byte) (transport []byte, err error) {
 	return b[addressLen:], nil
 }
 
-// greetingLen is what an engine says to a peer when it is connected.
+// greetingLen is what two engines tell each other when they connect.
 //
 //	0  version
 //	1  reserved, 7 bytes
