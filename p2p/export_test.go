@@ -24,3 +24,9 @@ func InnerMessage(m *Message) *progress.Message { return m.m }
 func IsendAs(c *Comm, name, dst int, tag Tag, buf []byte) Request {
 	return ofSend(c.w.eng.Isend(dst, c.base|uint64(name)<<sourceShift|uint64(tag), buf), c.group, dst, tag)
 }
+
+// CardAddress is the part of a rank's card that is its address.
+func CardAddress(value []byte) []byte {
+	c, _ := decodeCard(value)
+	return c.address
+}
