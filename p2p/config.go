@@ -48,8 +48,8 @@ type Config struct {
 	// Bootstrap, nil: the launcher's; a plain run is a World of one. Init takes it over and closes
 	// it with the World.
 	Bootstrap Bootstrap
-	// Device is "auto" (""), "shm" for shared memory inside a host, "tcp", a device of a driver that
-	// the program imports (verbs.Register), or several with commas (TAGMATCH_DEVICE).
+	// Device is "auto" (""), "shm" for shared memory inside a host, "tcp", a device of a driver
+	// that the program imports (verbs.Register), or several with commas (TAGMATCH_DEVICE).
 	Device string
 	// Transport is "rc", where software matches all messages, "tmsrq", where the device matches
 	// those that its tag list takes, or "auto" (""), which is "tmsrq" (TAGMATCH_TRANSPORT).

@@ -25,8 +25,9 @@ type Driver interface {
 type DriverConfig struct {
 	Rank   int          // of this process, for error messages
 	Logger *slog.Logger // nil: silent
-	// Lines opens a device between hosts for this job, with its secret and TLS, whose Tell, PollTold
-	// and Reaches can be those of a device that has none of its own. Who calls it closes it.
+	// Lines opens a device between hosts for this job, with its secret and TLS, whose Tell,
+	// PollTold and Reaches can be those of a device that has none of its own. Who calls it closes
+	// it.
 	Lines func() (Device, error)
 }
 

@@ -10,8 +10,8 @@ import (
 )
 
 // deviceRows opens the software device on all its wires, as auto does, and on each of them, and the
-// devices of registered drivers, and shows their attributes. What this host lacks is a fact to show,
-// not a fault.
+// devices of registered drivers, and shows their attributes. What this host lacks is a fact to
+// show, not a fault.
 func deviceRows(func(string) string) ([]row, error) {
 	rows, err := autoRows()
 	errs := []error{err}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// NewSole returns a rank of a job of which no other exists, see package bootstraptest. It keeps what
-// a rank does that has dialed.
+// NewSole returns a rank of a job of which no other exists, see package bootstraptest. It keeps
+// what a rank does that has dialed.
 func NewSole(rank, size int, made func(other int, mine []byte) []byte) *Endpoint {
 	j := Job{Launcher: "sole", Rank: rank, Size: size, LocalRank: -1, LocalSize: -1}
 	e := j.endpoint(NewSecret("made in this process"), Loopback)
