@@ -202,13 +202,14 @@ func (r *tagRig) message(op verbs.TMHOpcode, tag uint64, ctx uint32, n int) []by
 	return r.abuf[:verbs.TMHSize+n]
 }
 
-// eager sends n bytes with the tag, header and payload as three entries of a list.
+// eager sends n bytes with the tag, header and payload as three entries of a list. The last one
+// begins with the payload, or 4 bytes behind.
 func (r *tagRig) eager(tag uint64, ctx uint32, n int) []byte {
 	r.t.Helper()
 	m := r.message(verbs.TMHEager, tag, ctx, n)
-	key := r.amr.LKey()
+	cut, key := min(verbs.TMHSize+4*int(ctx%2), len(m)), r.amr.LKey()
 	r.a.send(r.qa, verbs.SendWR{WRID: 77, Opcode: verbs.WRSend, Flags: verbs.SendSignaled,
-		SGList: []verbs.SGE{{Data: m[:8], LKey: key}, {Data: m[8:20:20][:min(12, len(m)-8)], LKey: key}, {Data: m[min(20, len(m)):], LKey: key}}})
+		SGList: []verbs.SGE{{Data: m[:8], LKey: key}, {Data: m[8:cut:cut], LKey: key}, {Data: m[cut:], LKey: key}}})
 	return m
 }
 
