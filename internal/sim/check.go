@@ -90,7 +90,7 @@ func (w *world) checkHanging() error {
 			}
 		}
 		for _, p := range w.ranks {
-			if (p.dead || w.cut[pair(r.id, p.id)]) && !slices.Contains(failed, p.id) {
+			if (p.dead || w.cut[pair(r.id, p.id)] && w.knows(r.id, p.id).begun) && !slices.Contains(failed, p.id) {
 				return fail("unseen loss", "rank %d lost %v, and has not seen that rank %d is lost", r.id, failed, p.id)
 			}
 		}

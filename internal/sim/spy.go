@@ -10,6 +10,7 @@ import (
 // and refuses requests as if there were no room.
 type spy struct {
 	transport.Transport
+	id   int
 	dice *refusals
 	list *spyList
 }
@@ -50,7 +51,7 @@ func (w *world) watched(id int, open opener) opener {
 		}
 		q := &w.plan.Params
 		rng := rand.New(rand.NewPCG(w.plan.Seed, uint64(id)))
-		y := &spy{Transport: tr, dice: &refusals{w: w, rng: rng, most: q.Refuse}}
+		y := &spy{Transport: tr, id: id, dice: &refusals{w: w, rng: rng, most: q.Refuse}}
 		if list := tr.TagList(); list != nil {
 			y.list = &spyList{TagList: list, dice: &refusals{w: w, rng: rng, most: q.RefuseOps}}
 			s.counts, s.count = true, q.TM.InitialCount
@@ -75,6 +76,7 @@ func (s *spy) TagList() transport.TagList {
 }
 
 func (s *spy) SendEager(peer int, appCtx uint32, tag uint64, payload []byte) error {
+	s.asks(peer)
 	if s.dice.refuses() {
 		return transport.ErrAgain
 	}
@@ -82,6 +84,7 @@ func (s *spy) SendEager(peer int, appCtx uint32, tag uint64, payload []byte) err
 }
 
 func (s *spy) SendEagers(peer int, appCtx uint32, msgs []transport.Eager) int {
+	s.asks(peer)
 	for i := range msgs {
 		if s.dice.refuses() {
 			msgs = msgs[:i]
@@ -95,6 +98,7 @@ func (s *spy) SendEagers(peer int, appCtx uint32, msgs []transport.Eager) int {
 }
 
 func (s *spy) SendRndv(peer int, h *transport.RndvHdr) error {
+	s.asks(peer)
 	if s.dice.refuses() {
 		return transport.ErrAgain
 	}
@@ -109,6 +113,7 @@ func (s *spy) SendFin(peer int, appCtx uint32) error {
 }
 
 func (s *spy) SendCtrl(peer int, msg []byte) error {
+	s.asks(peer)
 	if s.dice.refuses() {
 		return transport.ErrAgain
 	}
@@ -175,6 +180,7 @@ func (s *spySink) Delivered(id, n uint64, err error) {
 
 func (s *spySink) PeerLost(peer int, err error) {
 	s.lost[peer] = true
+	s.w.countLoss(s.id, peer, err)
 	s.Sink.PeerLost(peer, err)
 }
 

@@ -32,6 +32,7 @@ type world struct {
 	comms    []*comm         // the present ones, by number in the plan
 	opened   []*comm         // all, by their number
 	cut      map[[2]int]bool // pairs, lower rank first, whose connection the plan broke
+	known    map[[2]int]*acquaintance
 	cov      Coverage
 	patience time.Duration // see closePatience
 	refused  int           // requests that spies refused
@@ -90,7 +91,7 @@ func (l *errorLog) WithGroup(string) slog.Handler      { return l }
 func newWorld(p *Plan) *world {
 	opts := p.Params.Fabric
 	opts.Seed = p.Seed
-	w := &world{plan: p, fabric: softtest.NewFabric(opts), cut: map[[2]int]bool{}, patience: closePatience}
+	w := &world{plan: p, fabric: softtest.NewFabric(opts), cut: map[[2]int]bool{}, known: map[[2]int]*acquaintance{}, patience: closePatience}
 	if p.Params.Mux {
 		w.near = []*soft.Fabric{softtest.NewFabric(opts), softtest.NewFabric(opts)}
 	}
@@ -112,8 +113,10 @@ func (w *world) open() error {
 		}
 		r.engine.Start()
 	}
-	if err := w.meet(); err != nil {
-		return err
+	if !w.plan.Params.Unmet {
+		if err := w.meet(); err != nil {
+			return err
+		}
 	}
 	w.openComms()
 	return nil

@@ -81,9 +81,9 @@ func NewFabric(opts FabricOptions) *soft.Fabric { return loop.NewFabric(opts) }
 // options are, without a random decision: those that follow are as if nothing had been sent.
 func Calm(f *soft.Fabric, calm bool) { loop.Calm(f, calm) }
 
-// Break cuts the link between two devices. Packets on their way are lost. Any goroutine may call
-// it.
-func Break(f *soft.Fabric, a, b *soft.Device) { loop.Break(f, hook.ID(a), hook.ID(b)) }
+// Break cuts the link between two devices, and reports whether there was one. Packets on their way
+// are lost. Any goroutine may call it.
+func Break(f *soft.Fabric, a, b *soft.Device) bool { return loop.Break(f, hook.ID(a), hook.ID(b)) }
 
 // Kill breaks all links of a device, as the end of its process would. After that the device can
 // only destroy its objects. Any goroutine may call it.

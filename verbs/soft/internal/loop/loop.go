@@ -95,14 +95,17 @@ var (
 	errClosed     = fmt.Errorf("the peer's device was closed: %w", verbs.ErrPeerClosed)
 )
 
-// Break cuts the link between two devices. Packets on their way are lost.
-func Break(f *Fabric, a, b wire.DeviceID) {
+// Break cuts the link between two devices, and reports whether there was one. Packets on their way
+// are lost.
+func Break(f *Fabric, a, b wire.DeviceID) bool {
 	f.mu.Lock()
 	p := f.mu.pairs[pairKey(a, b)]
 	f.mu.Unlock()
-	if p != nil {
-		p.cut(errLinkCut)
+	if p == nil || p.ends[0].in.ended() {
+		return false
 	}
+	p.cut(errLinkCut)
+	return true
 }
 
 // Kill breaks all links of a device, as the end of its process would. After that the device can
