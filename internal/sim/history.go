@@ -328,7 +328,8 @@ func (w *world) explain(r *rank, mail [][]delivery) error {
 }
 
 // wentBack reports whether a receive may have gone back to its place: some of its rank have, and it
-// matches a message that its sender has asked to have back, which stayed there until it was received.
+// matches a message that its sender has asked to have back, which stayed there until it was
+// received.
 func (w *world) wentBack(r *rank, o *op) bool {
 	return r.returned() && slices.ContainsFunc(w.ranks, func(p *rank) bool {
 		return slices.ContainsFunc(p.ops, func(s *op) bool {
