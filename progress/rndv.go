@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -286,8 +287,8 @@ func (op *Op) readEnded() {
 
 // failsAlone handles a receive whose reads have ended with err, if that concerns its message alone.
 // A message that was withdrawn sends it back to its place. It ends where the memory at one end is
-// gone. The sender of a message that cannot be written has done its part, and its send succeeds, as
-// that of one that is too long for its receive.
+// gone, or cannot be registered. The sender of a message that cannot be written has done its part,
+// and its send succeeds, as that of one that is too long for its receive.
 func (op *Op) failsAlone(err error) bool {
 	p, name := op.e.peers[op.read.src], op.read.appCtx
 	switch err {
@@ -305,7 +306,11 @@ func (op *Op) failsAlone(err error) bool {
 		p.fin(name)
 		op.complete(Status{}, fmt.Errorf("%w: the buffer was unmapped or protected before this receive had ended", ErrFault))
 	default:
-		return false
+		if !errors.Is(err, transport.ErrNoMemory) {
+			return false
+		}
+		p.fin(name)
+		op.complete(Status{}, err)
 	}
 	return true
 }

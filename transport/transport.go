@@ -18,6 +18,10 @@ var ErrUnreadable = errors.New("transport: the peer's memory cannot be read")
 // has unmapped or protected it. The link stays up (Caps.Revoke).
 var ErrUnwritable = errors.New("transport: the memory that a read goes to cannot be written")
 
+// ErrNoMemory is in the chain of the error of Register and Read where no memory can be registered,
+// and none will be free by itself. It says what to do. The link stays up.
+var ErrNoMemory = errors.New("no memory can be registered")
+
 // ErrProtocol is in the chain of the error of Sink.PeerLost where either end broke the protocol.
 var ErrProtocol = errors.New("peer broke the protocol")
 
@@ -112,8 +116,9 @@ type Transport interface {
 	SendCtrl(peer int, msg []byte) error
 
 	// Register makes buf readable for a peer. The transport holds the slice until Dereg. ErrAgain:
-	// this peer has its share of the device's regions, or the device has no memory; other peers may
-	// still get some.
+	// this peer has its share of the device's regions, other peers may still get some; or the
+	// device has no memory until other sends or reads end. Where none is under way that is
+	// ErrNoMemory, for Read too.
 	Register(peer int, buf []byte) (Region, error)
 	// Read copies len(dst) bytes from a peer's registered memory; Sink.ReadDone(id) reports the
 	// end. The transport owns dst until then. Reads from one peer end in the order of the calls.

@@ -62,3 +62,5 @@ func Benchmark(b *testing.B) { transporttest.Benchmark(b, newDefault) }
 func TestOwner(t *testing.T) {
 	transporttest.RequireOwner(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, soft.Config{}), New: newRC})
 }
+
+func TestBudget(t *testing.T) { transporttest.Budget(t, newRC) }

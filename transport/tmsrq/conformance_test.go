@@ -69,3 +69,5 @@ func Benchmark(b *testing.B) { transporttest.Benchmark(b, newDefault) }
 func TestOwner(t *testing.T) {
 	transporttest.RequireOwner(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, softtest.WithTM(soft.Config{}, strict)), New: newTM})
 }
+
+func TestBudget(t *testing.T) { transporttest.Budget(t, newTM) }

@@ -43,7 +43,12 @@ func newAhead(t *testing.T, tm softtest.TM) *stack {
 
 func newStackOn(t *testing.T, opts softtest.FabricOptions, tm softtest.TM, n int) *stack {
 	t.Helper()
-	s := &stack{t: t, ahead: opts.Stepped, dev: raceDevices(t, opts, tm, n)}
+	return newStackOf(t, raceDevices(t, opts, tm, n), opts.Stepped)
+}
+
+func newStackOf(t *testing.T, devices []*soft.Device, ahead bool) *stack {
+	t.Helper()
+	s, n := &stack{t: t, dev: devices, ahead: ahead}, len(devices)
 	for i, d := range s.dev {
 		e, err := progress.New(progress.Config{Rank: i, Size: n, Manual: true, OffloadMin: -1},
 			func(sink transport.Sink) (transport.Transport, error) {

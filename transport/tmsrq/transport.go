@@ -44,7 +44,7 @@ func New(cfg Config, sink transport.Sink) (*Transport, error) {
 	if tm := cfg.Device.Attr().TM; tm.Flags&verbs.TMCapRC != 0 {
 		t.hdrCap = tm.MaxRndvHdrSize
 	}
-	base.Free = t.list.close
+	base.Free, base.Registered = t.list.close, t.list.registered
 	if t.usual = verbs.WCTMRecv; t.cfg.MaxTags == 0 {
 		t.usual = verbs.WCRecv
 	}
@@ -53,7 +53,7 @@ func New(cfg Config, sink transport.Sink) (*Transport, error) {
 	}
 	if t.cfg.MaxTags > 0 {
 		if err := t.list.open(t); err != nil {
-			return nil, fmt.Errorf("transport/tmsrq: open: %w", errors.Join(err, t.Close()))
+			return nil, fmt.Errorf("transport/tmsrq: open: %w%s", errors.Join(err, t.Close()), links.LockLimit(err))
 		}
 	}
 	return t, nil

@@ -190,11 +190,12 @@ func (l *Links) createPairs(p *peer) (err error) {
 }
 
 func (l *Links) createQP(queues verbs.QPCap, access verbs.AccessFlags) (verbs.QP, error) {
-	qp, err := l.pd.CreateQP(&verbs.QPInitAttr{SendCQ: l.cq, RecvCQ: l.cq, SRQ: l.srq, Type: verbs.QPTRC,
-		Cap: queues, ReadFaults: l.cfg.Device.Attr().ReadFaults})
+	init := verbs.QPInitAttr{SendCQ: l.cq, RecvCQ: l.cq, SRQ: l.srq, Type: verbs.QPTRC, Cap: queues, ReadFaults: l.readFaults}
+	qp, err := l.pd.CreateQP(&init)
 	if err != nil {
 		return nil, err
 	}
+	l.readFaults = init.ReadFaults
 	if err := qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: access}, verbs.QPMaskInit); err != nil {
 		return nil, errors.Join(err, qp.Destroy())
 	}

@@ -1,7 +1,5 @@
 package links
 
-import "github.com/tagmatch/tagmatch/verbs"
-
 // Drained reports whether all requests posted so far have completed. Only signalled requests report
 // that (TMO 8.2): where the newest one is unsignalled, a signalled RDMA WRITE of no bytes is posted
 // behind it. Poll, then ask again.
@@ -12,10 +10,8 @@ func (l *Links) Drained() bool {
 			continue // lost, or nothing outstanding
 		}
 		drained = false
-		if p.signalled != p.posted && p.posted-p.done < p.limit && !p.grantDue {
-			l.write.RemoteAddr, l.write.RKey, l.write.SGList = p.cellAddr, p.cellRKey, nil
-			// An error loses the peer, which Sink.PeerLost reports.
-			_ = l.post(p, &l.write, kindSend, verbs.SendSignaled)
+		if p.signalled != p.posted && !p.grantDue && l.budget.used < l.budget.total {
+			l.confirm(p)
 		}
 	}
 	return drained

@@ -31,9 +31,14 @@ type Links struct {
 	ends     []ending         // at most one for each device
 
 	maxRead uint64 // largest read, bytes
-	inline  int    // largest message that is posted inline, bytes with headers
-	depth   uint32 // of each send queue
-	every   uint32 // a posting to a peer that makes so many since the last signalled one is signalled
+	// readFaults: a read can fail alone (verbs.QPInitAttr.ReadFaults), as is asked for each queue
+	// pair, and was granted for all.
+	readFaults bool
+	inline     int    // largest message that is posted inline, bytes with headers
+	depth      uint32 // of each send queue
+	every      uint32 // a posting to a peer that makes so many since the last signalled one is signalled
+	usual      uint32 // every, unless the budget is short
+	budget     budget
 
 	// Work requests are made once and reused by every call. eager is always inline, small is for
 	// all other messages and for long ones, marked for those of SendMarked; write is for grants and
@@ -75,8 +80,11 @@ func Open(l *Links, cfg Config, sink transport.Sink, inv *check.Sink) error {
 	n := cfg.Size
 	attr := cfg.Device.Attr()
 	*l = Links{cfg: cfg, self: cfg.address(), number: rand.Uint64(), sink: sink, inv: inv, peers: make([]*peer, n), addrs: make([][]byte, n),
-		byQPN: NewIndex(0), byDevice: map[string]*peer{}, maxRead: attr.MaxMsgSize, inline: min(attr.MaxInline, format.BufferSize(cfg.MaxEager)),
-		depth: uint32(cfg.SendDepth), every: uint32(max(cfg.SendDepth/2, 1))}
+		byQPN: NewIndex(0), byDevice: map[string]*peer{}, maxRead: attr.MaxMsgSize, readFaults: attr.ReadFaults,
+		inline: min(attr.MaxInline, format.BufferSize(cfg.MaxEager)),
+		depth:  uint32(cfg.SendDepth), every: uint32(max(cfg.SendDepth/2, 1))}
+	l.usual = l.every
+	l.budget.open(cfg.budget)
 	l.regions.init(attr.MaxMR, n)
 	l.eager = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, SGList: l.eagerS[:]}
 	l.small = verbs.SendWR{Opcode: verbs.WRSend}
@@ -91,7 +99,7 @@ func Open(l *Links, cfg Config, sink transport.Sink, inv *check.Sink) error {
 	for _, left := cfg.Device.PollTold(); left; _, left = cfg.Device.PollTold() { // to an earlier transport
 	}
 	if err := l.open(); err != nil {
-		return fmt.Errorf("transport/%s: open: %w", cfg.Mode, errors.Join(err, l.Close()))
+		return fmt.Errorf("transport/%s: open: %w%s", cfg.Mode, errors.Join(err, l.Close()), LockLimit(err))
 	}
 	return nil
 }

@@ -48,27 +48,17 @@ func (l *Links) kill(p *peer) {
 		l.tellEnds()
 	}
 	for _, qp := range p.pairs() {
-		if qp.State() == verbs.QPSErr {
-			continue
-		}
 		if err := qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState); err != nil {
 			p.err = errors.Join(p.err, err)
 		}
 	}
 }
 
-// LinkErr returns why the link to a rank does not work, nil while it does. It also queries the
-// queue pairs: a completion may be polled before the event that gives the cause.
+// LinkErr returns why the link to a rank does not work, nil while nothing has told of its end. It
+// also polls events: a completion may be polled before the event that gives the cause.
 func (l *Links) LinkErr(rank int) error {
 	l.pollEvents()
-	p := l.peers[rank]
-	switch {
-	case p.err != nil:
-		return p.err
-	case p.qp.State() == verbs.QPSErr || p.recvQP != nil && p.recvQP.State() == verbs.QPSErr:
-		return ofStatus(verbs.WCWRFlushErr)
-	}
-	return nil
+	return l.peers[rank].err
 }
 
 // DeferLoss with n = 1 defers the report of a rank's loss, as an operation of that rank must end
@@ -96,9 +86,9 @@ func (p *peer) discards() bool {
 }
 
 // OfRead is the error of a read that a device ends with s alone; nil: that ends the link.
-func OfRead(s verbs.WCStatus) error {
+func (l *Links) OfRead(s verbs.WCStatus) error {
 	switch {
-	case !s.FailsAlone():
+	case !l.readFaults || !s.FailsAlone():
 		return nil
 	case s == verbs.WCRemOpErr:
 		return transport.ErrUnreadable
@@ -120,6 +110,10 @@ func (l *Links) RecvFailed(wc *verbs.WC) {
 	}
 }
 
+// Flushed ends the link to a rank, as a completion tells that its queue pair has failed, and not
+// why.
+func (l *Links) Flushed(rank int) { l.loseBy(l.peers[rank], verbs.WCWRFlushErr) }
+
 // loseBy ends a link because of a completion's error status, or of the event behind it: operations
 // that end with the completion are to have that cause.
 func (l *Links) loseBy(p *peer, status verbs.WCStatus) {
@@ -138,9 +132,12 @@ func (l *Links) pollEvents() {
 		if !ok {
 			return
 		}
-		if ev.Type == verbs.EventCQErr || ev.Type == verbs.EventSRQErr {
-			l.Break(fmt.Errorf("device event %d: %w", ev.Type, orUnknown(ev.Err)))
+		switch ev.Type {
+		case verbs.EventCQErr, verbs.EventSRQErr, verbs.EventDeviceFatal:
+			l.Break(fmt.Errorf("device event %v: %w", ev.Type, orUnknown(ev.Err)))
 			return
+		case verbs.EventPortErr, verbs.EventPortActive: // queue pairs fail by themselves
+			l.cfg.Logger.Warn("the port of a device has changed", "rank", l.cfg.Rank, "device", l.cfg.Device.Name(), "event", ev.Type)
 		}
 		rank := l.byQPN.Find(uint64(ev.QP))
 		if rank < 0 {

@@ -55,6 +55,7 @@ func (l *Links) Drain(h verbs.Handler) (n int, empty bool) {
 	if err != nil {
 		l.Break(err)
 	}
+	l.checkBudget()
 	return n, n < pollBatch && !l.stopped
 }
 
@@ -72,6 +73,9 @@ func (l *Links) End(n int, empty bool) (int, error) {
 	l.until = rareEvery
 	l.pollEvents()
 	n += l.pollTold()
+	if l.budget.used >= l.budget.total/2 {
+		l.confirmMost()
+	}
 	if l.todo {
 		n += l.settle(empty)
 	}

@@ -3,7 +3,6 @@ package links
 import (
 	"errors"
 	"fmt"
-	"syscall"
 
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -40,10 +39,7 @@ func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) er
 	var mr verbs.MR
 	if len(dst) > 0 {
 		if mr, err = l.pd.RegMR(dst, verbs.AccessLocalWrite); err != nil {
-			if errors.Is(err, syscall.ENOMEM) {
-				return transport.ErrAgain // regions become free when other requests end
-			}
-			return err
+			return l.unregistered(len(dst), err)
 		}
 		l.readS[0] = verbs.SGE{Data: dst, LKey: mr.LKey()}
 		l.read.SGList = l.readS[:]

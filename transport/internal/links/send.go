@@ -17,7 +17,7 @@ func (l *Links) SendEager(to int, appCtx uint32, tag uint64, payload []byte) err
 		return errRank(to, len(l.peers))
 	}
 	p := l.peers[to]
-	if p.posted-p.done >= p.limit {
+	if p.posted-p.done >= p.limit || l.budget.used >= l.budget.mark && l.crowded() {
 		return l.noRoom(to)
 	}
 	if n := verbs.TMHSize + len(payload); n > l.inline || len(payload) > l.cfg.MaxEager {
@@ -57,6 +57,7 @@ func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags
 		return l.refused(p, err)
 	}
 	p.posted = seq + 1
+	l.budget.used++
 	if flags&verbs.SendSignaled != 0 {
 		p.signalled = seq + 1
 	}
@@ -66,6 +67,9 @@ func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags
 // refused handles a request that the device refused. Slots are counted, so a full queue is not
 // expected; ENOMEM is back-pressure all the same.
 func (l *Links) refused(p *peer, err error) error {
+	if p.state != linkUp {
+		return l.noRoom(p.rank) // it was to confirm what a dead peer holds
+	}
 	if errors.Is(err, syscall.ENOMEM) && p.posted != p.done && p.signalled != p.done {
 		return transport.ErrAgain
 	}
@@ -83,7 +87,7 @@ func (l *Links) usable(to int) (*peer, error) {
 		return nil, errRank(to, len(l.peers))
 	}
 	p := l.peers[to]
-	if p.posted-p.done >= p.limit {
+	if p.posted-p.done >= p.limit || l.budget.used >= l.budget.mark && l.crowded() {
 		return nil, l.noRoom(to)
 	}
 	return p, nil
