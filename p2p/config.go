@@ -19,7 +19,9 @@ const (
 	ProgressAuto                        // one goroutine of the World's
 	// ProgressManual: nobody. Without a goroutine inside a call of this package nothing progresses,
 	// not even Done channels or the detection of failures. The last messages that were sent over
-	// TCP may leave this process only in the next call.
+	// TCP may leave this process only in the next call. The first Send to a rank that computes
+	// waits until that rank makes progress, as the two have to connect; the Logger says so after
+	// 10 s.
 	ProgressManual
 )
 
