@@ -10,11 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
 // patience bounds every wait of the suite: far longer than needed, as no test measures time.
-const patience = 30 * time.Second
+var patience = testlevel.Patience(30 * time.Second)
 
 // cluster is the ranks of a test.
 type cluster struct {

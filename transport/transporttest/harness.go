@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -44,6 +45,11 @@ type Harness struct {
 	// OwnAddress: Transport.Address is not rc's; tests that decode it, or take the place of a rank,
 	// are left out.
 	OwnAddress bool
+	// Unheard: no event tells of a queue pair that fails, and so nobody of a request that the
+	// device refuses.
+	Unheard bool
+	// LeftOut are tests that do not hold for the devices.
+	LeftOut testlevel.LeftOut
 	// Long runs more and larger cases.
 	Long bool
 }
@@ -75,6 +81,7 @@ func (h Harness) seeds(t *testing.T, run func(*testing.T, uint64)) {
 func (h Harness) tester(t *testing.T, seed uint64) func(name string, f func(t *testing.T, h Harness, opts Options)) {
 	return func(name string, f func(t *testing.T, h Harness, opts Options)) {
 		t.Run(name, func(t *testing.T) {
+			h.LeftOut.Skip(t, name)
 			checkLeaks(t)
 			f(t, h, Options{Seed: seed})
 		})

@@ -26,6 +26,8 @@ type impostor struct {
 	ended  error         // why the line to the victim has ended
 	hello  *format.Hello // that it tells
 	theirs *format.Hello // of the victim
+
+	refused bool // the victim's device has refused a request
 }
 
 // newImpostor takes the place of a rank.
@@ -153,8 +155,14 @@ func (p *impostor) poll() {
 	}
 }
 
-// Complete implements verbs.Handler: whatever became of its messages is nothing to an impostor.
-func (p *impostor) Complete(*verbs.WC) bool { return false }
+// Complete implements verbs.Handler.
+func (p *impostor) Complete(wc *verbs.WC) bool {
+	switch wc.Status {
+	case verbs.WCRemInvReqErr, verbs.WCRemAccessErr, verbs.WCRemOpErr:
+		p.refused = true
+	}
+	return false
+}
 
 func (p *impostor) close() {
 	for _, qp := range p.qps {

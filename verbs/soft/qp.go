@@ -251,6 +251,9 @@ func (q *queuePair) reset(op string) error {
 	q.late = nil
 	q.abandonTags()
 	q.d.nic.settles(q)
+	if q.tm != nil && q.tm.faults != nil {
+		q.tm.faults.hasten(q)
+	}
 	q.checkReset()
 	q.attr, q.early = verbs.QPAttr{}, false
 	q.used = q.used || q.link != nil

@@ -194,6 +194,16 @@ func (f *tagFaults) tick() bool {
 	return len(keep) > 0 || f.ops.len() > 0
 }
 
+// hasten has the delayed completions of a queue pair come in the next pass: it is reset, and owes
+// nothing after that.
+func (f *tagFaults) hasten(q *queuePair) {
+	for i := range f.later {
+		if it := &f.later[i]; it.q == nil && it.wc.QPNum == q.num {
+			it.due = f.polls
+		}
+	}
+}
+
 // forget drops the delayed FINs of a queue pair.
 func (f *tagFaults) forget(q *queuePair) {
 	f.later = slices.DeleteFunc(f.later, func(it tagLater) bool { return it.q == q })

@@ -65,6 +65,12 @@ func (l *Links) LinkErr(rank int) error {
 // first; n = -1, when it has ended, takes that back. Calls are counted.
 func (l *Links) DeferLoss(rank, n int) { l.peers[rank].unended += n }
 
+// ResetRecv resets the queue pair that receives from a rank whose link is lost: its device then
+// owes no completion of what the rank has sent.
+func (l *Links) ResetRecv(rank int) error {
+	return l.peers[rank].recvQP.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState)
+}
+
 // ProtocolError ends the link to a rank that sent what no transport sends; err says what.
 func (l *Links) ProtocolError(rank int, err error) {
 	l.lose(l.peer(rank), causeLocal, violation(err))
@@ -178,6 +184,9 @@ func (l *Links) settle(empty bool) int {
 			p.quiet, dying = true, true
 			n++
 			l.kill(p)
+		case p.unended > 0 && l.cfg.Unended != nil:
+			dying = true
+			n += l.cfg.Unended(p.rank, empty)
 		case !empty || p.reads > 0 || p.unended > 0:
 			dying = true
 		default:

@@ -118,8 +118,7 @@ func (o *reads) abandon(p *peer, id uint64) (quiet bool, err error) {
 	quiet = true
 	for i := range o.slots {
 		if r := &o.slots[i]; r.is(p, id) {
-			mr, ok := r.mr.(verbs.QuietMR)
-			quiet = (!ok || mr.Quiet()) && quiet // each is asked: it takes back what the peer may write
+			quiet = Quiet(r.mr) && quiet // each is asked: it takes back what the peer may write
 		}
 	}
 	if !quiet {
@@ -132,6 +131,13 @@ func (o *reads) abandon(p *peer, id uint64) (quiet bool, err error) {
 		}
 	}
 	return true, err
+}
+
+// Quiet has peers begin no more copies to a region, and reports whether none is in the middle of
+// one.
+func Quiet(mr verbs.MR) bool {
+	q, ok := mr.(verbs.QuietMR)
+	return !ok || q.Quiet()
 }
 
 // is reports whether r is a read from p with that id whose destination the device has.
