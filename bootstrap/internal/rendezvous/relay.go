@@ -25,7 +25,7 @@ import (
 // from the job's secret, which both know by then.
 
 // fanOut is how many ranks get RELEASE from each, for a descriptor each.
-const fanOut = 8
+const fanOut = 6
 
 // tree says from which rank another one gets RELEASE.
 type tree struct{ size, fan int }
