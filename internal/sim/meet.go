@@ -48,11 +48,14 @@ func (s *spySink) Connected(peer int, greeting []byte) error {
 	return s.Sink.Connected(peer, greeting)
 }
 
-// asks follows a post to a peer.
-func (s *spy) asks(peer int) {
+// refuses reports whether a post to a peer is to be refused. One that begins a connection is not:
+// the engine would wait for that.
+func (s *spy) refuses(peer int) bool {
 	if k := s.dice.w.knows(s.id, peer); !k.met {
 		k.posted = true
+		return false
 	}
+	return s.dice.refuses()
 }
 
 // countLoss counts how a link ends, as a transport reports it.

@@ -76,17 +76,15 @@ func (s *spy) TagList() transport.TagList {
 }
 
 func (s *spy) SendEager(peer int, appCtx uint32, tag uint64, payload []byte) error {
-	s.asks(peer)
-	if s.dice.refuses() {
+	if s.refuses(peer) {
 		return transport.ErrAgain
 	}
 	return s.Transport.SendEager(peer, appCtx, tag, payload)
 }
 
 func (s *spy) SendEagers(peer int, appCtx uint32, msgs []transport.Eager) int {
-	s.asks(peer)
 	for i := range msgs {
-		if s.dice.refuses() {
+		if s.refuses(peer) {
 			msgs = msgs[:i]
 			break
 		}
@@ -98,30 +96,28 @@ func (s *spy) SendEagers(peer int, appCtx uint32, msgs []transport.Eager) int {
 }
 
 func (s *spy) SendRndv(peer int, h *transport.RndvHdr) error {
-	s.asks(peer)
-	if s.dice.refuses() {
+	if s.refuses(peer) {
 		return transport.ErrAgain
 	}
 	return s.Transport.SendRndv(peer, h)
 }
 
 func (s *spy) SendFin(peer int, appCtx uint32) error {
-	if s.dice.refuses() {
+	if s.refuses(peer) {
 		return transport.ErrAgain
 	}
 	return s.Transport.SendFin(peer, appCtx)
 }
 
 func (s *spy) SendCtrl(peer int, msg []byte) error {
-	s.asks(peer)
-	if s.dice.refuses() {
+	if s.refuses(peer) {
 		return transport.ErrAgain
 	}
 	return s.Transport.SendCtrl(peer, msg)
 }
 
 func (s *spy) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) error {
-	if s.dice.refuses() {
+	if s.refuses(peer) {
 		return transport.ErrAgain
 	}
 	if len(dst) == s.dice.w.plan.Params.MaxRead {
