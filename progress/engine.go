@@ -190,9 +190,9 @@ func (e *Engine) Address() []byte {
 	return encodeAddress(e.tr.Address())
 }
 
-// Connect makes rank peer reachable at the address that its engine gave, which the transport may
-// keep. Nothing is sent: the first message connects. Called once per rank, own included, before
-// Start.
+// Connect says that rank peer is reached at the address that its engine gave. The slice is kept:
+// the caller does not change it any more. Nothing is sent, the first message connects. Called once
+// per rank, own included, before Start.
 func (e *Engine) Connect(peer int, addr []byte) error {
 	if peer < 0 || peer >= len(e.peers) {
 		return fmt.Errorf("%w: rank %d of %d", ErrInvalid, peer, len(e.peers))
