@@ -128,6 +128,7 @@ func (h Harness) run(t *testing.T, seed uint64) {
 		test("RefusedHello", testRefusedHello)
 		test("Stranger", testStranger)
 		test("Hostile", testHostile)
+		test("HostileLine", testHostileLine)
 		test("HostileNoise", testHostileNoise)
 	}
 	test("Closed", testClosed)

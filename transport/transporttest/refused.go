@@ -98,8 +98,11 @@ func testRefusedHello(t *testing.T, h Harness, opts Options) {
 			b[0] = 77
 			p.tellBytes(b)
 		}, "version 77", false},
-		"noise": {func(p *impostor) { p.tellBytes([]byte{1, 99, 0, 0}) }, "unknown kind", true},
-		"short": {func(p *impostor) { p.tellBytes([]byte{1}) }, "1 bytes", true},
+		"a malformed END":   {func(p *impostor) { p.tellBytes([]byte{1, 3, 2, 0}) }, "END of 4 bytes", true},
+		"a long END":        {func(p *impostor) { p.tellBytes(append([]byte{1, 3}, make([]byte, 203)...)) }, "END of 205 bytes", true},
+		"a malformed READY": {func(p *impostor) { p.tellBytes(append([]byte{1, 2, 1}, make([]byte, 13)...)) }, "READY that is none", true},
+		"noise":             {func(p *impostor) { p.tellBytes([]byte{1, 99, 0, 0}) }, "unknown kind", true},
+		"short":             {func(p *impostor) { p.tellBytes([]byte{1}) }, "1 bytes", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := h.devices(t, 3, opts)
