@@ -22,6 +22,10 @@ func (l *Links) Sent(wc *verbs.WC) {
 		return
 	}
 	l.loseBy(p, wc.Status)
+	if seq := uint32(wc.WRID); seq-p.done >= p.posted-p.done {
+		l.release(p, wc.WRID, p.err) // a later read has succeeded, which overtakes messages
+		return
+	}
 	l.completed(p, wc.WRID, p.err)
 }
 
