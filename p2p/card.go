@@ -36,8 +36,8 @@ type card struct {
 	address []byte // of the engine
 }
 
-// Most bytes of fields of a card. With an address, which is shorter without shared memory, these
-// are 400 at most, unless the rank fails.
+// Most bytes of fields of a card. With the address of one device, which is shorter without shared
+// memory, these are 400 at most, unless the rank fails. Each further device adds about 150.
 const (
 	maxHost    = 64
 	maxNoSHM   = 100

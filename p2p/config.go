@@ -120,8 +120,9 @@ type Config struct {
 	// lacks descriptors or memory, which the error names. A process that is stopped is waited for.
 	PeerTimeout time.Duration
 	// Ports bounds the TCP ports at which this rank listens, as LOW-HIGH, for firewalls and network
-	// policies; default any (TAGMATCH_PORTS). A host needs one for each of its ranks, and one more
-	// for the rendezvous of rank 0, unless MASTER_PORT gives that.
+	// policies; default any (TAGMATCH_PORTS). A host needs one for each of its ranks, one more for
+	// the rendezvous of rank 0, unless MASTER_PORT gives that, and one for each sixth rank of the
+	// job, which passes on what others have put; without that rank 0 does it.
 	Ports string
 	// Logger gets warnings, and the state of a World whose Shutdown fails; nil: silent, or with
 	// TAGMATCH_LOG (warn, info or debug) one to the standard error output. It may be called from

@@ -98,8 +98,9 @@ func detect(ctx context.Context, secret []byte, cfg *settings.Config) (b Bootstr
 	return b, b.Info().Launcher == "singleton", nil
 }
 
-// start opens devices, transport and engine, exchanges cards and connects to all ranks. A rank that
-// fails publishes that in its card, so that the others do not wait for it.
+// start opens devices, transport and engine, exchanges cards and tells the engine where each rank
+// is. Nothing is connected yet. A rank that fails publishes that in its card, so that the others do
+// not wait for it.
 func (w *World) start(ctx context.Context) error {
 	if w.size > maxRanks {
 		return invalidf("%d ranks: at most %d are supported", w.size, maxRanks)

@@ -138,11 +138,10 @@ type Transport interface {
 
 	// Grant stores total, a cumulative count of credit bytes, into this rank's cell at the peer. It
 	// connects to the peer as a message does, also where total is not new, and is posted when the
-	// connection is made. A later Grant replaces
-	// an earlier one; only the newest must arrive. There is no back-pressure: without room the
-	// transport posts it later, and Drained waits for it. An error means that the peer is lost, as
-	// Sink.PeerLost reports, or was never connected. A Grant does not wake the peer. Granted reads
-	// the cell that the peer writes at this rank.
+	// connection is made. A later Grant replaces an earlier one; only the newest must arrive. There
+	// is no back-pressure: without room the transport posts it later, and Drained waits for it. An
+	// error means that the peer is lost, as Sink.PeerLost reports. A Grant does not wake the peer.
+	// Granted reads the cell that the peer writes at this rank.
 	Grant(peer int, total uint64) error
 	Granted(peer int) uint64
 

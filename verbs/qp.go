@@ -48,11 +48,11 @@ type QPInitAttr struct {
 	SQSigAll       bool // every send request is signalled
 
 	// ReadFaults is an extension that no NIC has (DeviceAttr.ReadFaults); CreateQP clears it where
-	// it is not granted. An RDMA READ fails alone,
-	// and both QPs stay in RTS (WCStatus.FailsAlone), if one of its regions was deregistered, the
-	// peer's (WCRemAccessErr) or that which it reads into (WCLocProtErr), or has memory that is
-	// unmapped or protected (WCRemOpErr, WCLocAccessErr). Nothing is written after Dereg has
-	// returned nil. So either buffer can be freed before the READ has ended.
+	// it is not granted. An RDMA READ fails alone, and both QPs stay in RTS (WCStatus.FailsAlone),
+	// if one of its regions was deregistered, the peer's (WCRemAccessErr) or that which it reads
+	// into (WCLocProtErr), or has memory that is unmapped or protected (WCRemOpErr,
+	// WCLocAccessErr). Nothing is written after Dereg has returned nil. So either buffer can be
+	// freed before the READ has ended.
 	ReadFaults bool
 }
 

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"syscall"
@@ -69,7 +70,7 @@ func (d *Device) Tell(to, msg []byte) error {
 	case len(msg) == 0 || len(msg) > verbs.MaxTell:
 		return fail(op, syscall.EINVAL, fmt.Sprintf("a message of %d bytes: use 1 to %d", len(msg), verbs.MaxTell))
 	}
-	n, err := d.lines.to(a)
+	n, err := d.lines.to(a, to)
 	if err != nil {
 		return err
 	}
@@ -103,16 +104,20 @@ func (d *Device) PollTold() (verbs.Told, bool) {
 	return t.Told, true
 }
 
-// to returns the line to a peer, which it makes if there is none.
-func (s *lines) to(a *wire.Address) (*line, error) {
-	if n := s.peers[a.ID]; n != nil && n.link != nil {
-		return n, nil
+// to returns the line to the device at a, encoded to, which it makes if there is none.
+func (s *lines) to(a *wire.Address, to []byte) (*line, error) {
+	n := s.peers[a.ID]
+	if n == nil || n.link == nil {
+		l, _, err := s.d.linkTo("tell", a)
+		if err != nil {
+			return nil, err
+		}
+		n = s.begin(l)
 	}
-	l, _, err := s.d.linkTo("tell", a)
-	if err != nil {
-		return nil, err
+	if !bytes.Equal(n.from, to) {
+		return nil, fail("tell", syscall.EHOSTUNREACH, fmt.Sprintf("the device of that identity is rank %d's, at another address", n.peer.Rank))
 	}
-	return s.begin(l), nil
+	return n, nil
 }
 
 // begin makes a line of a link.
@@ -120,10 +125,12 @@ func (s *lines) begin(l wire.Link) *line {
 	a := l.Peer()
 	n := s.peers[a.ID]
 	if n == nil {
-		n = &line{peer: a, from: a.Encode()}
+		n = &line{}
 		s.peers[a.ID] = n
 	}
-	n.link = l
+	if n.link != l {
+		n.peer, n.from, n.link = a, a.Encode(), l
+	}
 	return n
 }
 

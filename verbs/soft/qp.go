@@ -89,11 +89,10 @@ func (p *protDomain) newQP(attr *verbs.QPInitAttr) (*queuePair, error) {
 		return nil, fail(op, syscall.EINVAL, "MaxSendWR or MaxRecvWR is above the device's MaxQPWR")
 	case c.MaxSendSGE > maxSGE || attr.SRQ == nil && c.MaxRecvSGE > maxSGE:
 		return nil, fail(op, syscall.EINVAL, "MaxSendSGE or MaxRecvSGE is above the device's MaxSGE")
-	case attr.ReadFaults && !p.d.attr.ReadFaults:
-		return nil, fail(op, syscall.EOPNOTSUPP, "this device does not do ReadFaults (DeviceAttr.ReadFaults)")
 	case int64(c.MaxInlineData) > int64(p.d.cfg.MaxInline):
 		return nil, fail(op, syscall.EINVAL, "MaxInlineData is above the device's MaxInline")
 	}
+	attr.ReadFaults = attr.ReadFaults && p.d.attr.ReadFaults
 	q := p.d.newQueuePair()
 	q.pd, q.scq, q.rcq = p, scq, rcq
 	c.MaxSendSGE, c.MaxRecvSGE = max(c.MaxSendSGE, 1), max(c.MaxRecvSGE, 1)

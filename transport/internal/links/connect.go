@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -113,7 +114,9 @@ func (l *Links) do(p *peer, a action) bool {
 	var err error
 	switch a {
 	case makePairs:
-		err = l.makePairs(p)
+		if err = l.makePairs(p); err == transport.ErrAgain {
+			return false
+		}
 	case tellHello:
 		if !l.tell(p, m.mine.Encode()) {
 			return false
@@ -145,22 +148,27 @@ func (l *Links) opened(p *peer) {
 	}
 }
 
-// makePairs makes the queue pairs and the credit cell of a peer, and what HELLO says of them.
+// makePairs makes the credit cell and the queue pairs of a peer, and what HELLO says of them. With
+// ErrAgain it has made nothing: memory is short, and some will be given back.
 func (l *Links) makePairs(p *peer) error {
 	if other := l.byDevice[string(l.addrs[p.rank])]; other != p {
 		return violation(fmt.Errorf("its device is that of rank %d", other.rank))
 	}
-	if err := l.createPairs(p); err != nil {
-		return &lossError{"this rank has no queue pair for it: its device has " + fmt.Sprint(l.cfg.Device.Attr().MaxQP) + " (" + err.Error() + ")", err}
+	cell := cellBytes(&p.cell)
+	mr, err := l.pd.RegMR(cell, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	if err = l.unregistered(len(cell), err); err == transport.ErrAgain {
+		return err
 	}
-	mr, err := l.pd.RegMR(cellBytes(&p.cell), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	if err != nil {
 		return &lossError{"this rank has no credit cell for it (" + err.Error() + ")", err}
 	}
 	p.cellMR = mr
 	attr := l.cfg.Device.Attr()
-	reads := min(attr.MaxQPRdAtom, maxRdAtomic)
-	h := &format.Hello{Rank: l.self.Rank, Number: l.number, MTU: max(attr.MaxMTU, verbs.MTU256), Target: reads, Initiator: reads,
+	if err := l.createPairs(p); err != nil {
+		return &lossError{"this rank has no queue pair for it: its device has " + fmt.Sprint(attr.MaxQP) + " (" + err.Error() + ")", err}
+	}
+	h := &format.Hello{Rank: l.self.Rank, Number: l.number, MTU: max(attr.MaxMTU, verbs.MTU256),
+		Target: min(attr.MaxQPRdAtom, maxRdAtomic), Initiator: min(attr.MaxQPInitRdAtom, maxRdAtomic),
 		CellAddr: mr.Addr(), CellRKey: mr.RKey(), Greeting: l.sink.Greeting(p.rank)}
 	for _, qp := range p.pairs() {
 		h.Pairs = append(h.Pairs, format.Pair{Num: qp.Num(), PSN: rand.Uint32N(1 << 24)})

@@ -61,6 +61,7 @@ type Links struct {
 	todo    bool  // End has work now: a grant, a loss or a fatal error
 	fatal   error // why the transport as a whole cannot continue; nil while it can
 	stopped bool  // the last Drain was ended by Enough
+	heard   bool  // the last Drain has handled what was told
 	closed  bool
 }
 

@@ -23,7 +23,7 @@ const (
 
 // lose ends a link, or what was to become one: settle moves the queue pairs to ERR, which flushes
 // outstanding requests, and reports the loss in a later poll. Until then another call may replace
-// the cause by a more specific one.
+// the cause by a more specific one. Who sleeps is woken for that: nothing else may happen.
 func (l *Links) lose(p *peer, c cause, err error) {
 	if p.state == linkLost || p.state == linkDying && c <= p.cause {
 		return
@@ -38,6 +38,7 @@ func (l *Links) lose(p *peer, c cause, err error) {
 	p.state = linkDying
 	p.endMaking()
 	l.last = lastFrom{}
+	l.Wake()
 }
 
 // kill tells the peer why the link has ended, and moves the queue pairs to ERR: in this order, as

@@ -37,6 +37,15 @@ func openDevice(t *testing.T) verbs.Device {
 
 // self opens an endpoint that is connected to itself.
 func self(t *testing.T, dev verbs.Device, sink transport.Sink) *endpoint {
+	e := unmet(t, dev, sink)
+	require.Equal(t, transport.ErrAgain, e.SendFin(0, 1), "the first message begins a connection")
+	e.poll(t)
+	require.True(t, e.Drained())
+	return e
+}
+
+// unmet opens a transport that is not connected to itself yet.
+func unmet(t *testing.T, dev verbs.Device, sink transport.Sink) *endpoint {
 	c := Config{Mode: "test", Device: dev, Size: 1, MaxEager: 256}
 	require.NoError(t, c.Fill())
 	e := &endpoint{}
@@ -44,9 +53,6 @@ func self(t *testing.T, dev verbs.Device, sink transport.Sink) *endpoint {
 	require.NoError(t, Open(&e.Links, c, sink, inv))
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	require.NoError(t, e.Connect(0, e.Address()))
-	require.Equal(t, transport.ErrAgain, e.SendFin(0, 1), "the first message begins a connection")
-	e.poll(t)
-	require.True(t, e.Drained())
 	return e
 }
 

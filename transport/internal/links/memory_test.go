@@ -57,3 +57,32 @@ func TestUnregistered(t *testing.T) {
 	matched = true
 	again()
 }
+
+// TestConnectsLater: a connection for which memory is short is made once some has come back.
+func TestConnectsLater(t *testing.T) {
+	const limit = 1 << 20
+	dev, err := soft.Open(softtest.WithLimits(soft.Config{Fabric: soft.NewFabric(), MaxInline: 64}, softtest.Limits{RegBytes: limit}))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	tr := unmet(t, dev, &endSink{})
+	var all []transport.Region
+	for size := limit; size > 0; size /= 2 {
+		for {
+			r, err := tr.Register(0, make([]byte, size))
+			if err != nil {
+				break
+			}
+			all = append(all, r)
+		}
+	}
+	require.Equal(t, transport.ErrAgain, tr.SendFin(0, 1))
+	for range 300 {
+		tr.poll(t)
+	}
+	require.Equal(t, transport.ErrAgain, tr.SendFin(0, 1), "it is neither connected nor lost")
+	for _, r := range all {
+		require.NoError(t, r.Dereg())
+	}
+	tr.poll(t)
+	require.NoError(t, tr.SendFin(0, 1))
+}

@@ -92,7 +92,10 @@ func (l *Links) noRoom(to int) error {
 
 // Connected reports whether a rank may have sent something: the connection to it has begun,
 // whatever has become of it.
-func (l *Links) Connected(rank int) bool { return l.peers[rank].qp != nil }
+func (l *Links) Connected(rank int) bool {
+	p := l.peers[rank]
+	return p.qp != nil && (p.recvQP != nil || !l.cfg.RecvQP)
+}
 
 // Wire names the wire to a rank.
 func (l *Links) Wire(rank int) string {

@@ -48,7 +48,8 @@ func (l *Links) Begin() error {
 func (l *Links) EndDue() bool { return l.until < 0 || l.todo }
 
 // Drain has h handle what has completed, and says how much that was and whether it is all.
-// Completions of send requests are for Sent.
+// Completions of send requests are for Sent. Where nothing has completed it handles what was told:
+// a program that polls now and then is to answer a peer that connects.
 func (l *Links) Drain(h verbs.Handler) (n int, empty bool) {
 	l.stopped = false
 	n, err := l.cq.Drain(h, pollBatch)
@@ -56,6 +57,9 @@ func (l *Links) Drain(h verbs.Handler) (n int, empty bool) {
 		l.Break(err)
 	}
 	l.checkBudget()
+	if l.heard = n == 0 && err == nil; l.heard {
+		n = l.pollTold()
+	}
 	return n, n < pollBatch && !l.stopped
 }
 
@@ -72,7 +76,9 @@ func (l *Links) Enough() {
 func (l *Links) End(n int, empty bool) (int, error) {
 	l.until = rareEvery
 	l.pollEvents()
-	n += l.pollTold()
+	if !l.heard {
+		n += l.pollTold()
+	}
 	if l.budget.used >= l.budget.total/2 {
 		l.confirmMost()
 	}

@@ -308,10 +308,10 @@ func (w *Wire) Expects() bool {
 func (w *Wire) Unsignal() {}
 
 func (w *Wire) Close() {
-	w.adopt()
 	w.f.mu.Lock()
 	delete(w.f.mu.devices, w.env.Self.ID)
 	w.f.mu.Unlock()
+	w.adopt() // nobody connects to it any more
 	for _, l := range w.links {
 		l.Close()
 	}
