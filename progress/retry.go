@@ -79,11 +79,14 @@ func (p *peer) drain() int {
 	return n + p.pump()
 }
 
-// fin sends the FIN of a rendezvous: the message was read.
+// fin sends the FIN of a rendezvous, unless the peer is lost: the message was read.
 func (p *peer) fin(appCtx uint32) {
+	if p.lost != nil {
+		return
+	}
 	if len(p.fins) == 0 {
 		if p.e.tr.SendFin(p.rank, appCtx) != transport.ErrAgain {
-			return // sent, or the peer is lost
+			return // sent, or the peer is to be lost
 		}
 	}
 	p.fins = append(p.fins, appCtx)
@@ -116,7 +119,12 @@ func (p *peer) reply(c ctrl, key int) bool {
 	return true
 }
 
+// sendCtrl sends a control message, unless the peer is lost: where that was never connected, what
+// waits for it would wait for ever.
 func (p *peer) sendCtrl(c ctrl) {
+	if p.lost != nil {
+		return
+	}
 	msg := c.encode()
 	if len(p.ctrls) == 0 {
 		if p.e.tr.SendCtrl(p.rank, msg) != transport.ErrAgain {

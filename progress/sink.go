@@ -31,10 +31,10 @@ func (e *Engine) known(rank int) *peer {
 	return nil
 }
 
-// unheard follows a message of a rank that is not heard. Where it is not lost, the transport is to
-// blame.
+// unheard follows a message of a rank that is not heard. Where it is not lost, and this engine still
+// meets ranks, the transport is to blame.
 func (e *Engine) unheard(src int) {
-	if e.known(src) == nil {
+	if e.known(src) == nil && e.broken == nil {
 		e.log.Error("message of a rank that does not exist, or is not connected", "src", src, "size", len(e.peers))
 	}
 }

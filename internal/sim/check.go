@@ -133,11 +133,9 @@ func (w *world) killed() bool {
 
 // checkLosses finds ranks that lost each other without a fault of the plan. Each device may let
 // some queue pairs fail. A connection is counted once, however often this is called. Who has
-// aborted the job connects to nobody any more.
+// aborted the job connects to nobody any more: those losses are not counted.
 func (w *world) checkLosses() error {
-	if w.plan.Params.Unmet && w.aborted() {
-		return nil
-	}
+	refuses := w.plan.Params.Unmet && w.aborted()
 	for _, r := range w.ranks {
 		if r.dead {
 			continue
@@ -145,7 +143,9 @@ func (w *world) checkLosses() error {
 		for _, peer := range r.engine.Failed() {
 			if !w.ranks[peer].dead && !w.cut[pair(r.id, peer)] {
 				w.cut[pair(r.id, peer)] = true
-				w.cov[KilledQPs]++
+				if !refuses {
+					w.cov[KilledQPs]++
+				}
 			}
 		}
 	}
