@@ -292,6 +292,7 @@ func (d *Device) Close() error {
 		d.async.close()
 	}
 	defer d.inv.closing()()
+	d.lines.pump()
 	d.pump() // acknowledgements and disconnects that are due
 	d.lines.close()
 	d.flush()

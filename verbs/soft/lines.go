@@ -154,6 +154,11 @@ func (s *lines) wait(n *line, msg []byte) {
 	n.out = append(n.out, slices.Clone(msg))
 }
 
+// waits reports whether messages wait for room on a link.
+func (s *lines) waits(l wire.Link) bool {
+	return slices.ContainsFunc(s.waiting, func(n *line) bool { return n.link == l })
+}
+
 // pump sends what waits, as far as there is room.
 func (s *lines) pump() {
 	s.waiting = slices.DeleteFunc(s.waiting, func(n *line) bool {

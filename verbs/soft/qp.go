@@ -349,8 +349,12 @@ func (q *queuePair) pump() bool {
 	return left || q.discDue
 }
 
-// sendDisconnect tells the peer that this QP answers no more. It returns false if there is no room.
+// sendDisconnect tells the peer that this QP answers no more. It returns false if there is no room,
+// or something that was told before waits for it: the program may have said why.
 func (q *queuePair) sendDisconnect() bool {
+	if q.d.telling && q.d.lines.waits(q.link) {
+		return false
+	}
 	q.d.scratch = wire.Header{Op: wire.OpDisconnected, Flags: wire.FlagFirst | wire.FlagLast, Status: q.discStatus, QPN: q.attr.DestQPN,
 		Imm: q.discImm, Addr: uint64(q.num)}
 	if !q.link.Send(&q.d.scratch, nil, nil) {
