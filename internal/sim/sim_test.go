@@ -20,7 +20,18 @@ var oneSeed = flag.Uint64("seed", 0, "TestSeeds: play this `seed` only")
 func replay(seed uint64) string { return Replay(fmt.Sprintf("-seed %d", seed)) }
 
 // TestSeeds plays random seeds; cmd/sim plays more of them.
-func TestSeeds(t *testing.T) {
+func TestSeeds(t *testing.T) { playSeeds(t, NewPlan) }
+
+// TestNICs plays random seeds on devices that behave as NICs do.
+func TestNICs(t *testing.T) {
+	playSeeds(t, func(seed uint64) *Plan {
+		p := NewPlan(seed)
+		p.Params.NIC = true
+		return p
+	})
+}
+
+func playSeeds(t *testing.T, plan func(seed uint64) *Plan) {
 	first, n := uint64(time.Now().UnixNano()), uint64(600/testlevel.Effort)
 	flag.Visit(func(f *flag.Flag) {
 		if f.Name == "seed" {
@@ -28,7 +39,7 @@ func TestSeeds(t *testing.T) {
 		}
 	})
 	for seed := first; seed < first+n; seed++ {
-		_, err := Run(NewPlan(seed), nil)
+		_, err := Run(plan(seed), nil)
 		require.NoError(t, err, "replay with: %s", replay(seed))
 	}
 }
