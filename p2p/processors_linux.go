@@ -3,16 +3,19 @@ package p2p
 import "golang.org/x/sys/unix"
 
 // processors are those allowed to this process.
-func processors() cpuSet {
+func processors() (s cpuSet) {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {
 		return nil
 	}
-	var cpus []int
-	for cpu := 0; len(cpus) < set.Count(); cpu++ {
+	for cpu := 0; set.Count() > 0; cpu++ {
+		if cpu%8 == 0 {
+			s = append(s, 0)
+		}
 		if set.IsSet(cpu) {
-			cpus = append(cpus, cpu)
+			s[cpu/8] |= 1 << (cpu % 8)
+			set.Clear(cpu)
 		}
 	}
-	return newCPUSet(cpus)
+	return s
 }

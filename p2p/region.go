@@ -5,8 +5,6 @@ import (
 	"io"
 	"sync"
 	"syscall"
-
-	"github.com/tagmatch/tagmatch/verbs"
 )
 
 // Region is memory that is registered with every device of a World until Close. Messages to and
@@ -89,11 +87,7 @@ func (w *World) region(buf []byte, fd int) (*Region, error) {
 	owner.Lock()
 	defer owner.Unlock()
 	for _, dev := range w.parts.devs {
-		sharer, ok := dev.(verbs.Sharer)
-		if !ok {
-			continue
-		}
-		s, err := sharer.Share(buf, fd)
+		s, err := dev.Share(buf, fd)
 		if err != nil {
 			return nil, errors.Join(err, r.unshare())
 		}

@@ -1,8 +1,6 @@
 package p2p
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"fmt"
 	"maps"
 	"os"
@@ -33,31 +31,27 @@ func (w *World) deviceName(wires []string) string {
 
 // tellWires logs, once, which ranks of this machine are reached without shared memory although it
 // was asked for, and why.
-func (w *World) tellWires(all cards) {
+func (w *World) tellWires(cards []card) {
 	first, _, _ := strings.Cut(w.cfg.Device, ",")
 	if w.cfg.Logger == nil || first != settings.Auto && first != settings.SHM {
 		return
 	}
-	why, mine := map[string][]int{}, all.of(w.rank)
-	mine.noSHM = []byte(w.parts.noSHM) // not cut
+	why := map[string][]int{}
 	for rank, wire := range w.eng.Wires() {
-		if rank == w.rank || wire != settings.TCP {
-			continue
-		}
-		if c := all.of(rank); c.near(&mine) {
-			reason := c.apart(&mine)
+		if c := &cards[rank]; rank != w.rank && wire == settings.TCP && c.near(&cards[w.rank]) {
+			reason := c.apart(&cards[w.rank])
 			why[reason] = append(why[reason], rank)
 		}
 	}
 	if len(why) == 0 {
 		return
 	}
-	var reasons []string
+	var all []string
 	for _, reason := range slices.Sorted(maps.Keys(why)) {
-		reasons = append(reasons, ranks.List(why[reason])+": "+reason)
+		all = append(all, ranks.List(why[reason])+": "+reason)
 	}
 	w.cfg.Logger.Warn("TCP carries messages between ranks of one machine, since they cannot share memory", "rank", w.rank,
-		"why", strings.Join(reasons, "; "))
+		"why", strings.Join(all, "; "))
 }
 
 // tellTLS logs, once, that TLS is on.
@@ -69,19 +63,19 @@ func (w *World) tellTLS() {
 
 // near reports whether two ranks are on one machine.
 func (c *card) near(o *card) bool {
-	if len(c.boot) > 0 && len(o.boot) > 0 {
-		return bytes.Equal(c.boot, o.boot)
+	if c.Boot != "" && o.Boot != "" {
+		return c.Boot == o.Boot
 	}
-	return bytes.Equal(c.host, o.host)
+	return c.Host == o.Host
 }
 
 // apart returns why two ranks of one machine cannot share memory.
 func (c *card) apart(mine *card) string {
 	switch {
-	case len(mine.noSHM) > 0:
-		return "this rank cannot use shared memory: " + string(mine.noSHM)
-	case len(c.noSHM) > 0:
-		return "it cannot use shared memory: " + string(c.noSHM)
+	case mine.NoSHM != "":
+		return "this rank cannot use shared memory: " + mine.NoSHM
+	case c.NoSHM != "":
+		return "it cannot use shared memory: " + c.NoSHM
 	}
 	return "it runs as another user, or in another namespace of processes, network or IPC"
 }
@@ -95,11 +89,10 @@ func (w *World) insists() string {
 }
 
 // bootID identifies the running kernel, and so the machine; empty where it cannot be read.
-func bootID() []byte {
-	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return nil
+		return ""
 	}
-	sum := sha256.Sum256(text)
-	return sum[:8]
+	return strings.TrimSpace(string(b))
 }

@@ -57,14 +57,10 @@ func init() {
 	hook.Credit = func(receiver, sender any, to, from int) (used, charged, consumed uint64) {
 		s, r := sender.(*Engine), receiver.(*Engine)
 		s.mu.Lock()
-		if p := s.peers[to]; p != nil {
-			used = p.out.Charged()
-		}
+		used = s.peers[to].out.Charged()
 		s.mu.Unlock()
 		r.mu.Lock()
-		if p := r.peers[from]; p != nil {
-			charged, consumed, _ = p.in.Usage()
-		}
+		charged, consumed, _ = r.peers[from].in.Usage()
 		r.mu.Unlock()
 		return used, charged, consumed
 	}

@@ -30,8 +30,8 @@ func (e *Engine) opsLocked() iter.Seq[*Op] {
 				}
 			}
 		}
-		for _, p := range e.made {
-			for op := range p.out.Sends() {
+		for i := range e.peers {
+			for op := range e.peers[i].out.Sends() {
 				if !yield(op) {
 					return
 				}

@@ -76,8 +76,8 @@ func testTagRNRGivesUp(r *tagRig) {
 		r.raw(impatient, r.message(verbs.TMHEager, 5, 0, 8))
 		r.a.want(77, verbs.WCRNRRetryExcErr)
 		r.a.want(77, verbs.WCWRFlushErr)
-		if state(impatient) != verbs.QPSErr {
-			r.t.Errorf("the sender is in %v", state(impatient))
+		if impatient.State() != verbs.QPSErr {
+			r.t.Errorf("the sender is in %v", impatient.State())
 		}
 		r.b.none()
 		r.hit(1, 5)

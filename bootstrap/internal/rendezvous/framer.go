@@ -79,50 +79,31 @@ func (f *framer) write(m message) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b := append(f.buf[:0], 0, 0, 0, 0, byte(m.kind()))
-	body := shared(m)
-	if body == nil {
-		b = encode(b, m)
-	}
-	head := len(b)
-	n := head - 4 + len(body)
+	b = encode(b, m)
+	n := len(b) - 4
 	if f.out != nil {
 		n += macSize
 	}
 	be.PutUint32(b, uint32(n))
 	if f.out != nil {
-		b = appendMAC(b, f.out, f.outSeq, b, body)
+		b = appendMAC(b, f.out, f.outSeq, b)
 		f.outSeq++
 	}
 	f.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-	var err error
-	if body == nil {
-		_, err = f.w.Write(b)
-	} else {
-		_, err = (&net.Buffers{b[:head], body, b[head:]}).WriteTo(f.w)
-	}
+	_, err := f.w.Write(b)
 	if cap(b) <= 64<<10 {
 		f.buf = b
 	}
 	return err
 }
 
-// shared is the body of a message that goes to many, and is not copied for each; nil: it is none.
-func shared(m message) []byte {
-	if r, ok := m.(*releaseMsg); ok {
-		return r.encoded
-	}
-	return nil
-}
-
-// appendMAC appends the MAC over a frame, which is number seq of its direction, to b.
-func appendMAC(b []byte, h hash.Hash, seq uint64, frame ...[]byte) []byte {
+// appendMAC appends the MAC over frame, which is number seq of its direction, to b.
+func appendMAC(b []byte, h hash.Hash, seq uint64, frame []byte) []byte {
 	var s [8]byte
 	be.PutUint64(s[:], seq)
 	h.Reset()
 	h.Write(s[:])
-	for _, part := range frame {
-		h.Write(part)
-	}
+	h.Write(frame)
 	return h.Sum(b)
 }
 
@@ -142,7 +123,7 @@ func (f *framer) read(limit int) (message, error) {
 	// Memory follows the bytes that have arrived, not the claimed length, unless a rank claims it.
 	var frame bytes.Buffer
 	if f.in != nil {
-		frame.Grow(headerSize + int(n) + bytes.MinRead) // which ReadFrom has behind the last byte, too
+		frame.Grow(headerSize + int(n))
 	}
 	frame.Write(h[:])
 	if _, err := io.CopyN(&frame, f.r, n-1); err != nil {
@@ -161,11 +142,7 @@ func (f *framer) read(limit int) (message, error) {
 		f.inSeq++
 		b = b[:end]
 	}
-	m, err := decode(kind(h[4]), b[headerSize:])
-	if r, ok := m.(*releaseMsg); ok {
-		r.encoded = b[headerSize:]
-	}
-	return m, err
+	return decode(kind(h[4]), b[headerSize:])
 }
 
 // expect reads a message of type M, or fails with the peer's REJECT or, once both ends have proved

@@ -147,16 +147,15 @@ func (q *Queue) Check() {
 		last = m.Seq
 		requests[m] = true
 	}
-	for i, s := range q.sources {
-		if s != nil {
-			q.checkSource(i, s, requests)
-		}
+	for i := range q.sources {
+		q.checkSource(i, requests)
 	}
 	invariant.Check(len(requests) == 0, "list", "%d requests are in the queue and not with their sources", len(requests))
 }
 
 // checkSource checks the requests of rank i, and takes them out of those that are in the queue.
-func (q *Queue) checkSource(i int, s *source, requests map[*Message]bool) {
+func (q *Queue) checkSource(i int, requests map[*Message]bool) {
+	s := &q.sources[i]
 	n := 0
 	for m := s.newest; m != nil; m = m.next {
 		invariant.Check(requests[m] && int(m.Src) == i, "list", "rank %d has a request that is not in the queue: tag %#x, %d bytes", i, m.Tag, m.Len)

@@ -16,14 +16,12 @@ const (
 	causeNone   cause = iota
 	causeFlush        // flushed: something else ended the queue pair
 	causeStatus       // a completion with an error status
-	causeEvent        // an asynchronous event, or the end of the line, that says what happened
-	causeTold         // the peer has told it
+	causeEvent        // an asynchronous event that says what happened
 	causeLocal        // detected in this package: a protocol violation, a refused request
 )
 
-// lose ends a link, or what was to become one: settle moves the queue pairs to ERR, which flushes
-// outstanding requests, and reports the loss in a later poll. Until then another call may replace
-// the cause by a more specific one. Who sleeps is woken for that: nothing else may happen.
+// lose ends a link: the queue pairs go to ERR, which flushes outstanding requests, and settle
+// reports the loss. Until then another call may replace the cause by a more specific one.
 func (l *Links) lose(p *peer, c cause, err error) {
 	if p.state == linkLost || p.state == linkDying && c <= p.cause {
 		return
@@ -36,51 +34,44 @@ func (l *Links) lose(p *peer, c cause, err error) {
 		return
 	}
 	p.state = linkDying
-	p.endMaking()
 	l.last = lastFrom{}
-	l.Wake()
-}
-
-// kill tells the peer why the link has ended, and moves the queue pairs to ERR: in this order, as
-// the peer may see them fail, and is to have the reason by then.
-func (l *Links) kill(p *peer) {
-	if p.line && p.cause != causeTold {
-		l.tellEnd(l.addrs[p.rank], p.err)
-		l.tellEnds()
-	}
-	for _, qp := range p.pairs() {
+	for _, qp := range []verbs.QP{p.qp, p.recvQP} {
+		if qp == nil || qp.State() == verbs.QPSErr {
+			continue
+		}
 		if err := qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState); err != nil {
 			p.err = errors.Join(p.err, err)
 		}
 	}
 }
 
-// LinkErr returns why the link to a rank does not work, nil while nothing has told of its end. It
-// also polls events: a completion may be polled before the event that gives the cause.
+// LinkErr returns why the link to a rank does not work, nil while it does. It also queries the
+// queue pairs: a completion may be polled before the event that gives the cause.
 func (l *Links) LinkErr(rank int) error {
 	l.pollEvents()
-	return l.peers[rank].err
+	p := &l.peers[rank]
+	switch {
+	case p.err != nil:
+		return p.err
+	case p.qp.State() == verbs.QPSErr || p.recvQP != nil && p.recvQP.State() == verbs.QPSErr:
+		return ofStatus(verbs.WCWRFlushErr)
+	}
+	return nil
 }
 
 // DeferLoss with n = 1 defers the report of a rank's loss, as an operation of that rank must end
 // first; n = -1, when it has ended, takes that back. Calls are counted.
 func (l *Links) DeferLoss(rank, n int) { l.peers[rank].unended += n }
 
-// ResetRecv resets the queue pair that receives from a rank whose link is lost: its device then
-// owes no completion of what the rank has sent.
-func (l *Links) ResetRecv(rank int) error {
-	return l.peers[rank].recvQP.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState)
-}
-
 // ProtocolError ends the link to a rank that sent what no transport sends; err says what.
 func (l *Links) ProtocolError(rank int, err error) {
-	l.lose(l.peer(rank), causeLocal, violation(err))
+	l.lose(&l.peers[rank], causeLocal, violation(err))
 }
 
-// Disconnect ends the link to a rank that the engine has given up because of err, connected or not.
+// Disconnect ends the link to a rank that the engine has given up because of err.
 func (l *Links) Disconnect(rank int, err error) {
-	if uint(rank) < uint(len(l.peers)) && l.peers[rank].state <= linkUp {
-		l.lose(l.peer(rank), causeLocal, err)
+	if uint(rank) < uint(len(l.peers)) && l.peers[rank].state == linkUp {
+		l.lose(&l.peers[rank], causeLocal, err)
 	}
 }
 
@@ -93,9 +84,9 @@ func (p *peer) discards() bool {
 }
 
 // OfRead is the error of a read that a device ends with s alone; nil: that ends the link.
-func (l *Links) OfRead(s verbs.WCStatus) error {
+func OfRead(s verbs.WCStatus) error {
 	switch {
-	case !l.readFaults || !s.FailsAlone():
+	case !s.FailsAlone():
 		return nil
 	case s == verbs.WCRemOpErr:
 		return transport.ErrUnreadable
@@ -111,15 +102,11 @@ func (l *Links) RecvFailed(wc *verbs.WC) {
 	switch {
 	case rank < 0:
 	case wc.Status == verbs.WCLocLenErr:
-		l.lose(l.peers[rank], causeEvent, violation(&verbs.StatusError{Status: wc.Status}))
+		l.lose(&l.peers[rank], causeEvent, violation(&verbs.StatusError{Status: wc.Status}))
 	default:
-		l.loseBy(l.peers[rank], wc.Status)
+		l.loseBy(&l.peers[rank], wc.Status)
 	}
 }
-
-// Flushed ends the link to a rank, as a completion tells that its queue pair has failed, and not
-// why.
-func (l *Links) Flushed(rank int) { l.loseBy(l.peers[rank], verbs.WCWRFlushErr) }
 
 // loseBy ends a link because of a completion's error status, or of the event behind it: operations
 // that end with the completion are to have that cause.
@@ -139,18 +126,15 @@ func (l *Links) pollEvents() {
 		if !ok {
 			return
 		}
-		switch ev.Type {
-		case verbs.EventCQErr, verbs.EventSRQErr, verbs.EventDeviceFatal:
-			l.Break(fmt.Errorf("device event %v: %w", ev.Type, orUnknown(ev.Err)))
+		if ev.Type == verbs.EventCQErr || ev.Type == verbs.EventSRQErr {
+			l.Break(fmt.Errorf("device event %d: %w", ev.Type, orUnknown(ev.Err)))
 			return
-		case verbs.EventPortErr, verbs.EventPortActive: // queue pairs fail by themselves
-			l.cfg.Logger.Warn("the port of a device has changed", "rank", l.cfg.Rank, "device", l.cfg.Device.Name(), "event", ev.Type)
 		}
 		rank := l.byQPN.Find(uint64(ev.QP))
 		if rank < 0 {
 			continue
 		}
-		p := l.peers[rank]
+		p := &l.peers[rank]
 		switch ev.Type {
 		case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
 			l.lose(p, causeEvent, ofEvent(&ev))
@@ -168,37 +152,27 @@ func orUnknown(err error) error {
 	return err
 }
 
-// settle posts deferred grants, reports losses and tells the peers of them; empty says that no
-// completions are left, see End. It returns how much was done: nobody sleeps before a loss is
-// reported that waits for another poll only.
+// settle posts deferred grants and reports losses; empty says that no completions are left, see
+// End. It returns the number of peers whose loss it has reported.
 func (l *Links) settle(empty bool) int {
 	l.todo = false
 	if l.grants.due > 0 {
 		l.regrant()
 	}
 	n, dying := 0, false
-	for i := 0; i < len(l.made); i++ { // the Sink may make more
-		p := l.made[i]
-		switch {
-		case p.state != linkDying:
-		case !p.quiet:
-			p.quiet, dying = true, true
-			n++
-			l.kill(p)
-		case p.unended > 0 && l.cfg.Unended != nil:
-			dying = true
-			n += l.cfg.Unended(p.rank, empty)
-		case !empty || p.reads > 0 || p.unended > 0:
-			dying = true
-		default:
-			p.state = linkLost
-			n++
-			l.sink.PeerLost(p.rank, p.err)
+	for i := range l.peers {
+		p := &l.peers[i]
+		if p.state != linkDying {
+			continue
 		}
+		if !empty || p.reads > 0 || p.unended > 0 {
+			dying = true
+			continue
+		}
+		p.state = linkLost
+		n++
+		l.sink.PeerLost(i, p.err)
 	}
-	if len(l.ends) > 0 {
-		l.tellEnds()
-	}
-	l.todo = l.todo || dying || l.grants.due+len(l.unmade)+len(l.ends) > 0
+	l.todo = l.todo || dying || l.grants.due > 0
 	return n
 }

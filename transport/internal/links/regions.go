@@ -1,6 +1,9 @@
 package links
 
 import (
+	"errors"
+	"syscall"
+
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -12,7 +15,6 @@ import (
 type regions struct {
 	own    int     // regions reserved for each peer
 	common int     // regions that are left of those that are for all
-	live   int     // regions that all peers have
 	free   *region // objects to be reused, linked by next
 }
 
@@ -38,13 +40,11 @@ func (o *regions) take(p *peer) {
 		o.common--
 	}
 	p.registered++
-	o.live++
 }
 
 // give counts a region of a peer that is free again.
 func (o *regions) give(p *peer) {
 	p.registered--
-	o.live--
 	if p.registered >= o.own {
 		o.common++
 	}
@@ -59,8 +59,7 @@ type region struct {
 }
 
 // Register makes buf readable for a peer (in fact for all). An empty buffer needs no registration.
-// ErrAgain: the peer has its share of the regions, or the device has no memory until sends or reads
-// end.
+// ErrAgain: the peer has its share of the regions, or the device has no memory; a Dereg may help.
 func (l *Links) Register(to int, buf []byte) (transport.Region, error) {
 	if uint(to) >= uint(len(l.peers)) {
 		return nil, errRank(to, len(l.peers))
@@ -68,13 +67,16 @@ func (l *Links) Register(to int, buf []byte) (transport.Region, error) {
 	if len(buf) == 0 {
 		return noRegion{}, nil
 	}
-	p := l.peer(to)
+	p := &l.peers[to]
 	if !l.regions.room(p) {
 		return nil, transport.ErrAgain
 	}
 	mr, err := l.pd.RegMR(buf, verbs.AccessRemoteRead)
+	if errors.Is(err, syscall.ENOMEM) {
+		return nil, transport.ErrAgain
+	}
 	if err != nil {
-		return nil, l.unregistered(len(buf), err)
+		return nil, err
 	}
 	r := l.regions.free
 	if r == nil {

@@ -30,7 +30,7 @@ import (
 // are the same in all versions.
 const (
 	helloMagic      = "tagmatch"
-	protocolVersion = 8
+	protocolVersion = 7
 	helloPrefix     = len(helloMagic) + 2 + 2
 	nonceSize       = door.NonceSize
 	macSize         = sha256.Size
