@@ -174,25 +174,24 @@ func starve(ctx context.Context, w *p2p.World) (who int, free func(), err error)
 		if free, err = refuse.Descriptors(); err != nil {
 			return who, nil, err
 		}
-		if who == 1 { // rank 0 sends when there are none left
-			if err := w.Comm().Send(ctx, 2, 8, nil); err != nil {
-				return who, nil, err
-			}
+		if err := w.Comm().Send(ctx, 2, 8, nil); err != nil {
+			return who, nil, err
 		}
 	}
-	return who, free, passOn(ctx, w, who == 1)
+	return who, free, passOn(ctx, w, who)
 }
 
-// passOn forwards rank 1's readiness from rank 2 to rank 0.
-func passOn(ctx context.Context, w *p2p.World, used bool) error {
-	switch {
-	case used && w.Rank() == 2:
-		if _, err := w.Comm().Recv(ctx, 1, 8, nil); err != nil {
+// passOn lets rank 2 tell the other one of ranks 0 and 1 that rank who has no descriptors left.
+func passOn(ctx context.Context, w *p2p.World, who int) error {
+	c := w.Comm()
+	switch w.Rank() {
+	case 2:
+		if _, err := c.Recv(ctx, who, 8, nil); err != nil {
 			return err
 		}
-		return w.Comm().Send(ctx, 0, 8, nil)
-	case used && w.Rank() == 0:
-		_, err := w.Comm().Recv(ctx, 2, 8, nil)
+		return c.Send(ctx, 1-who, 8, nil)
+	case 1 - who:
+		_, err := c.Recv(ctx, 2, 8, nil)
 		return err
 	}
 	return nil
