@@ -35,8 +35,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 {
 		name = args[0]
 	}
-	if name == "compare" {
+	switch name {
+	case "compare":
 		return compare(args[1:], stdout, stderr)
+	case "ranks":
+		return ranks(args[1:], stdout, stderr)
 	}
 	for _, t := range tests {
 		if t.name == name {
@@ -50,6 +53,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	for _, t := range tests {
 		fmt.Fprintf(stderr, "  %-8s %s\n", t.name, t.about)
 	}
+	fmt.Fprintf(stderr, "  %-8s %s\n", "ranks", "memory for each rank that a rank never talks to, in a job of -n of which it alone is there")
 	fmt.Fprintf(stderr, "  %-8s %s\n", "compare", "ratios to UCX, Open MPI and MPICH, measured by turns in one run")
 	return 2
 }

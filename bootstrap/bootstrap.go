@@ -33,10 +33,11 @@ type Bootstrap interface {
 	// is then closed. Close closes it without one.
 	Aborted() <-chan AbortInfo
 	// Losses reports each rank that leaves the job, by its death or by Close, and each that has
-	// given up this rank (ReportGivenUp). The channel is closed when nothing more can be reported:
-	// by Close, when the connection to rank 0 is lost, or at once where losses cannot be detected.
-	// A World then connects to every rank that it waits for, to hear of its end: to all of them
-	// once it receives from any source.
+	// given up this rank (ReportGivenUp). One that leaves when all ranks have reached the end of
+	// the job, as it has told Leave, may not be reported. The channel is closed when nothing more
+	// can be reported: by Close, when the connection to rank 0 is lost, or at once where losses
+	// cannot be detected. A World then connects to every rank that it waits for, to hear of its
+	// end: to all of them once it receives from any source.
 	Losses() <-chan Loss
 	// ReportGivenUp reports to a rank, and to no other, that this rank has given it up, because the
 	// connection between the two failed or could not be made: the rank gets a Loss with GivenUp

@@ -19,7 +19,9 @@ const (
 	ProgressAuto                        // one goroutine of the World's
 	// ProgressManual: nobody. Without a goroutine inside a call of this package nothing progresses,
 	// not even Done channels or the detection of failures. The last messages that were sent over
-	// TCP may leave this process only in the next call.
+	// TCP may leave this process only in the next call. The first Send to a rank that computes
+	// waits until that rank makes progress, as the two have to connect; the Logger says so after
+	// 10 s.
 	ProgressManual
 )
 
@@ -48,12 +50,11 @@ type Config struct {
 	// Bootstrap, nil: the launcher's; a plain run is a World of one. Init takes it over and closes
 	// it with the World.
 	Bootstrap Bootstrap
-	// Device is "auto" (""), "shm" for shared memory inside a host, "tcp", or several with commas
-	// (TAGMATCH_DEVICE).
+	// Device is "auto" (""), "shm" for shared memory inside a host, "tcp", a device of a driver
+	// that the program imports (verbs.Register), or several with commas (TAGMATCH_DEVICE).
 	Device string
 	// Transport is "rc", where software matches all messages, "tmsrq", where the device matches
-	// those that its tag list takes, or "auto" (""): "tmsrq", or "rc" in jobs of more than 8191
-	// ranks, where two queue pairs a rank no longer fit (TAGMATCH_TRANSPORT).
+	// those that its tag list takes, or "auto" (""), which is "tmsrq" (TAGMATCH_TRANSPORT).
 	Transport string
 	// Secret is 32 random bytes, equal on all ranks, by which they authenticate connections; nil:
 	// the Bootstrap's. It must not be changed before Init returns.
@@ -119,8 +120,9 @@ type Config struct {
 	// lacks descriptors or memory, which the error names. A process that is stopped is waited for.
 	PeerTimeout time.Duration
 	// Ports bounds the TCP ports at which this rank listens, as LOW-HIGH, for firewalls and network
-	// policies; default any (TAGMATCH_PORTS). A host needs one for each of its ranks, and one more
-	// for the rendezvous of rank 0, unless MASTER_PORT gives that.
+	// policies; default any (TAGMATCH_PORTS). A host needs one for each of its ranks, one more for
+	// the rendezvous of rank 0, unless MASTER_PORT gives that, and one for each sixth rank of the
+	// job, which passes on what others have put; without that rank 0 does it.
 	Ports string
 	// Logger gets warnings, and the state of a World whose Shutdown fails; nil: silent, or with
 	// TAGMATCH_LOG (warn, info or debug) one to the standard error output. It may be called from

@@ -25,13 +25,10 @@ import (
 
 // open makes the devices, the transport and the engine.
 func (w *World) open(secret []byte) error {
-	for _, c := range w.deviceConfigs(secret) {
-		dev, err := soft.Open(c)
+	for _, o := range w.openings(secret) {
+		dev, err := o.open()
 		if err != nil {
-			return fmt.Errorf("device %s: %w%s", c.Name, err, w.remedy(c.Name, err))
-		}
-		if err := dev.Missing(); err != nil {
-			w.parts.noSHM = err.Error()
+			return fmt.Errorf("device %s: %w%s", o.name, err, w.remedy(o.name, err))
 		}
 		w.parts.devs = append(w.parts.devs, dev)
 	}
@@ -44,18 +41,18 @@ func (w *World) open(secret []byte) error {
 		TagText: describeTag,
 	}
 	async := w.async()
-	if async {
+	if len(async) > 0 {
 		cfg.PollingEnded = func() {
-			for _, d := range w.parts.devs {
+			for _, d := range async {
 				d.PollingEnded()
 			}
 		}
 	}
 	var err error
-	if w.eng, err = progress.New(cfg, w.openTransport); err != nil || !async {
+	if w.eng, err = progress.New(cfg, w.openTransport); err != nil {
 		return err
 	}
-	for _, d := range w.parts.devs {
+	for _, d := range async {
 		if err := d.Async(w.eng.Owner()); err != nil {
 			return err
 		}
@@ -74,12 +71,17 @@ func (w *World) remedy(device string, err error) string {
 	return ""
 }
 
-// async reports whether the device is to work by itself.
-func (w *World) async() bool {
-	if w.cfg.Async == settings.AsyncAuto {
-		return w.cfg.AutoAsync() && w.transport() == settings.TMSRQ
+// async are the devices that are to be told to work by themselves.
+func (w *World) async() (list []verbs.Async) {
+	if w.cfg.Async == settings.AsyncOff || w.cfg.Async == settings.AsyncAuto && !w.cfg.AutoAsync() {
+		return nil
 	}
-	return w.cfg.Async == settings.AsyncOn
+	for _, d := range w.parts.devs {
+		if a, ok := d.(verbs.Async); ok {
+			list = append(list, a)
+		}
+	}
+	return list
 }
 
 // openTransport makes the transport: one for each device, joined by mux where there are several.
@@ -100,16 +102,12 @@ func (w *World) openTransport(sink transport.Sink) (transport.Transport, error) 
 	return mux.New(w.size, sink, open...)
 }
 
-// transport is the transport that was named or, with "auto", tmsrq, unless the job is too large for
-// its two queue pairs a rank.
+// transport is the transport that was named or, with "auto", the one whose device matches.
 func (w *World) transport() string {
-	switch {
-	case w.cfg.Transport != settings.Auto:
-		return w.cfg.Transport
-	case 2*w.size > soft.MaxQP:
-		return settings.RC
+	if w.cfg.Transport == settings.Auto {
+		return settings.TMSRQ
 	}
-	return settings.TMSRQ
+	return w.cfg.Transport
 }
 
 // transportOn makes the transport of one device.
@@ -117,28 +115,35 @@ func (w *World) transportOn(dev verbs.Device, name string, sink transport.Sink) 
 	job := w.parts.boot.Info().JobID
 	if name == settings.TMSRQ {
 		return tmsrq.New(tmsrq.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.EagerLimit, Job: job,
-			MaxTags: w.cfg.MaxTags}, sink)
+			Logger: w.cfg.Logger, MaxTags: w.cfg.MaxTags}, sink)
 	}
-	return rc.New(rc.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.EagerLimit, Job: job}, sink)
+	return rc.New(rc.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.EagerLimit, Job: job, Logger: w.cfg.Logger}, sink)
 }
 
-// deviceConfigs chooses the devices and their wires.
-func (w *World) deviceConfigs(secret []byte) []soft.Config {
-	var list []soft.Config
-	within, _ := ports.Parse(w.cfg.Ports) // it is valid
+// opening is a device to be opened.
+type opening struct {
+	name string
+	open func() (verbs.Device, error)
+}
+
+// openings chooses the devices.
+func (w *World) openings(secret []byte) (list []opening) {
 	add := func(name string, fabric *soft.Fabric, wires ...string) {
-		list = append(list, soft.Config{Name: name, Wires: wires, Fabric: fabric, Secret: secret, TLS: w.parts.tls, Rank: w.rank, Logger: w.cfg.Logger,
-			TCPPorts: within, TCPListen: listenAddress(w.parts.boot.Info().LocalIP), PeerTimeout: w.cfg.PeerTimeout})
+		list = append(list, opening{name, func() (verbs.Device, error) { return w.openSoft(name, secret, fabric, wires...) }})
 	}
 	h, hooked := w.parts.boot.(*hook.Wiring)
-	switch name := w.cfg.Device; {
+	switch names := w.cfg.Device; {
 	case hooked && h.Fabric != nil:
 		for _, f := range append(slices.Clone(h.Near), h.Fabric) {
 			add(soft.WireLoop, f, soft.WireLoop)
 		}
-	case name != settings.Auto:
-		for wire := range strings.SplitSeq(name, ",") {
-			add(wire, nil, wire)
+	case names != settings.Auto:
+		for name := range strings.SplitSeq(names, ",") {
+			if d := settings.Driver(name); d != nil {
+				list = append(list, opening{name, func() (verbs.Device, error) { return w.openDriver(d, name, secret) }})
+			} else {
+				add(name, nil, name)
+			}
 		}
 	case w.size == 1: // nothing else was asked for: no sockets are needed
 		add(soft.WireLoop, soft.NewFabric(), soft.WireLoop)
@@ -146,6 +151,26 @@ func (w *World) deviceConfigs(secret []byte) []soft.Config {
 		add(settings.Auto, nil, soft.WireSHM, soft.WireTCP)
 	}
 	return list
+}
+
+// openSoft opens a software device.
+func (w *World) openSoft(name string, secret []byte, fabric *soft.Fabric, wires ...string) (verbs.Device, error) {
+	within, _ := ports.Parse(w.cfg.Ports) // it is valid
+	dev, err := soft.Open(soft.Config{Name: name, Wires: wires, Fabric: fabric, Secret: secret, TLS: w.parts.tls, Rank: w.rank, Logger: w.cfg.Logger,
+		TCPPorts: within, TCPListen: listenAddress(w.parts.boot.Info().LocalIP), PeerTimeout: w.cfg.PeerTimeout})
+	if err != nil {
+		return nil, err
+	}
+	if err := dev.Missing(); err != nil {
+		w.parts.noSHM = err.Error()
+	}
+	return dev, nil
+}
+
+// openDriver opens a device of a registered driver.
+func (w *World) openDriver(d verbs.Driver, name string, secret []byte) (verbs.Device, error) {
+	return d.Open(name, verbs.DriverConfig{Rank: w.rank, Logger: w.cfg.Logger,
+		Lines: func() (verbs.Device, error) { return w.openSoft(name+" (lines)", secret, nil, soft.WireTCP) }})
 }
 
 // listenAddress is the address at which the other ranks can reach this host, according to the

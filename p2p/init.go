@@ -14,7 +14,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/internal/secure"
 	"github.com/tagmatch/tagmatch/internal/settings"
-	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs"
 )
 
 // parts are what a World is built from, in the order of opening.
@@ -22,7 +22,7 @@ type parts struct {
 	boot   Bootstrap
 	secret []byte // Config.Secret; nil: the Bootstrap's
 	tls    *secure.Layer
-	devs   []*soft.Device // in the order of Config.Device
+	devs   []verbs.Device // in the order of Config.Device
 	noSHM  string         // why shared memory, which was asked for, does not work here
 }
 
@@ -98,8 +98,9 @@ func detect(ctx context.Context, secret []byte, cfg *settings.Config) (b Bootstr
 	return b, b.Info().Launcher == "singleton", nil
 }
 
-// start opens devices, transport and engine, exchanges cards and connects to all ranks. A rank that
-// fails publishes that in its card, so that the others do not wait for it.
+// start opens devices, transport and engine, exchanges cards and tells the engine where each rank
+// is. Nothing is connected yet. A rank that fails publishes that in its card, so that the others do
+// not wait for it.
 func (w *World) start(ctx context.Context) error {
 	if w.size > maxRanks {
 		return invalidf("%d ranks: at most %d are supported", w.size, maxRanks)
@@ -109,34 +110,44 @@ func (w *World) start(ctx context.Context) error {
 		return err
 	}
 	mine := newCard(&w.cfg, secret)
-	if err := w.open(secret); err != nil {
-		mine.Failure = err.Error()
+	failed := w.open(secret)
+	if failed != nil {
+		mine.failure = head(failed.Error(), maxFailure)
 	} else {
-		mine.Address, mine.NoSHM = w.eng.Address(), w.parts.noSHM
+		mine.address, mine.noSHM = w.eng.Address(), head(w.parts.noSHM, maxNoSHM)
 	}
-	cards, err := exchange(ctx, w.parts.boot, mine)
+	all, err := exchange(ctx, w.parts.boot, mine)
 	if err != nil {
 		w.tellFailure(err)
-		return errors.Join(err, failure(mine))
+		return errors.Join(err, failed) // this rank's own too
 	}
-	if err := agree(cards); err != nil {
+	if err := all.agree(); err != nil {
 		return err
 	}
-	for r := range cards {
-		if err := w.eng.Connect(r, cards[r].Address); err != nil {
+	if err := w.connect(all); err != nil {
+		return err
+	}
+	w.tellWires(all)
+	w.tellTLS()
+	w.localRank, w.localSize = all.locals(w.parts.boot.Info(), w.rank)
+	w.eng.Share(all.sharers(w.rank))
+	w.eng.Start()
+	w.watch()
+	return nil
+}
+
+// connect tells the engine where each rank is.
+func (w *World) connect(all cards) error {
+	for r := range all {
+		c := all.of(r)
+		if err := w.eng.Connect(r, c.address); err != nil {
 			hint := ""
 			if errors.Is(err, syscall.EHOSTUNREACH) {
 				hint = w.insists()
 			}
-			return fmt.Errorf("connecting to rank %d on %s: %w%s", r, cards[r].Host, err, hint)
+			return fmt.Errorf("connecting to rank %d on %s: %w%s", r, c.host, err, hint)
 		}
 	}
-	w.tellWires(cards)
-	w.tellTLS()
-	w.localRank, w.localSize = locals(w.parts.boot.Info(), w.rank, cards)
-	w.eng.Share(sharers(w.rank, cards))
-	w.eng.Start()
-	w.watch()
 	return nil
 }
 
@@ -163,15 +174,6 @@ func (w *World) checkExposed() error {
 	}
 	return invalidf("the secret of this Bootstrap (%s) went to the ranks in plain, and Config.TLS (%s) needs one that only they know: "+
 		"set %s or %s for all ranks, or give Config.Secret", i.SecretOrigin, bootstrap.EnvTLS, bootstrap.EnvSecret, bootstrap.EnvSecretFile)
-}
-
-// failure is the error of a rank that cannot join, reported even where the exchange of cards failed
-// too.
-func failure(mine card) error {
-	if mine.Failure == "" {
-		return nil
-	}
-	return errors.New(mine.Failure)
 }
 
 // secret is the job's secret: Config.Secret, or the Bootstrap's.

@@ -1,24 +1,70 @@
 package p2p
 
 import (
-	"math/bits"
+	"encoding/binary"
+	"iter"
 	"runtime"
 )
 
-// cpuSet has a bit for each processor, from the lowest of the first byte on; nil: not known.
+// cpuSet are processors, as numbers by turns (unsigned varints): so many that are not of them, then
+// so many that are. Empty: not known.
 type cpuSet []byte
 
+// Limits of a cpuSet.
+const (
+	maxCPUSet = 32      // bytes; a longer one is left out
+	maxCPU    = 1 << 20 // number of a processor; from one that is higher on nothing is read
+)
+
+// newCPUSet makes a set of numbers in ascending order.
+func newCPUSet(cpus []int) (s cpuSet) {
+	for end := 0; len(cpus) > 0; {
+		n := 1
+		for n < len(cpus) && cpus[n] == cpus[0]+n {
+			n++
+		}
+		s = binary.AppendUvarint(s, uint64(cpus[0]-end))
+		s = binary.AppendUvarint(s, uint64(n))
+		end = cpus[0] + n
+		cpus = cpus[n:]
+	}
+	if len(s) > maxCPUSet {
+		return nil
+	}
+	return s
+}
+
+// ranges gives the first of each range of processors, and the first behind it.
+func (s cpuSet) ranges() iter.Seq2[int, int] {
+	return func(yield func(int, int) bool) {
+		for end := uint64(0); ; {
+			skip, i := binary.Uvarint(s)
+			n, j := binary.Uvarint(s[max(i, 0):])
+			if i <= 0 || j <= 0 || max(skip, n) > maxCPU || end+skip+n > maxCPU {
+				return
+			}
+			end += skip + n
+			if !yield(int(end-n), int(end)) {
+				return
+			}
+			s = s[i+j:]
+		}
+	}
+}
+
 func (s cpuSet) count() (n int) {
-	for _, b := range s {
-		n += bits.OnesCount8(b)
+	for first, end := range s.ranges() {
+		n += end - first
 	}
 	return n
 }
 
 func (s cpuSet) meets(o cpuSet) bool {
-	for i := range min(len(s), len(o)) {
-		if s[i]&o[i] != 0 {
-			return true
+	for first, end := range s.ranges() {
+		for f, e := range o.ranges() {
+			if f < end && first < e {
+				return true
+			}
 		}
 	}
 	return false
@@ -27,16 +73,17 @@ func (s cpuSet) meets(o cpuSet) bool {
 // sharers counts the ranks that may run on the processors allowed to this rank, itself included,
 // and those processors. A rank of this machine with unknown processors counts as one that may use
 // all.
-func sharers(me int, cards []card) (ranks, cpus int) {
-	mine := cards[me].CPUs
-	for r := range cards {
-		theirs := cards[r].CPUs
-		if cards[r].near(&cards[me]) && (mine.count() == 0 || theirs.count() == 0 || theirs.meets(mine)) {
+func (cs cards) sharers(me int) (ranks, cpus int) {
+	mine := cs.of(me)
+	own := mine.cpus.count()
+	for r := range cs {
+		c := cs.of(r)
+		if c.near(&mine) && (own == 0 || c.cpus.count() == 0 || c.cpus.meets(mine.cpus)) {
 			ranks++
 		}
 	}
-	if n := mine.count(); n > 0 {
-		return ranks, n
+	if own > 0 {
+		return ranks, own
 	}
 	return ranks, runtime.NumCPU()
 }

@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"encoding/binary"
 	"runtime"
 	"testing"
 
@@ -9,12 +10,14 @@ import (
 
 func TestSharers(t *testing.T) {
 	on := func(host string, cpus ...int) card {
-		var s cpuSet
-		for _, cpu := range cpus {
-			s = append(s, make([]byte, max(0, cpu/8+1-len(s)))...)
-			s[cpu/8] |= 1 << (cpu % 8)
-		}
-		return card{Host: host, CPUs: s}
+		c := at(host, "")
+		c.cpus = newCPUSet(cpus)
+		return c
+	}
+	with := func(host string, s cpuSet) card {
+		c := at(host, "")
+		c.cpus = s
+		return c
 	}
 	unpinned := []card{on("a", 0, 1), on("b", 0, 1), on("a", 0, 1), on("a", 0, 1)}
 	pinned := []card{on("a", 0), on("a", 1), on("a", 0), on("a", 2, 3, 50), on("a", 3, 4)}
@@ -32,9 +35,14 @@ func TestSharers(t *testing.T) {
 		{[]card{on("a", 0), on("a"), on("a", 1)}, 0, 2, 1},
 		// One does not know its own.
 		{[]card{on("a", 0), on("a"), on("a", 1)}, 1, 3, runtime.NumCPU()},
-		{[]card{{CPUs: cpuSet{0, 0}}, on("", 3)}, 0, 2, runtime.NumCPU()}, // nonsense
+		// Nonsense.
+		{[]card{with("a", cpuSet{0, 0}), on("a", 3)}, 0, 2, runtime.NumCPU()},
+		{[]card{with("a", cpuSet{3}), on("a", 3)}, 0, 2, runtime.NumCPU()},
+		{[]card{with("a", cpuSet{0x80}), on("a", 3)}, 0, 2, runtime.NumCPU()},
+		{[]card{with("a", binary.AppendUvarint([]byte{0}, 1<<63)), on("a", 3)}, 0, 2, runtime.NumCPU()},
+		{[]card{with("a", append(binary.AppendUvarint([]byte{0}, maxCPU), 0, 1)), on("a", 3)}, 0, 2, maxCPU},
 	} {
-		ranks, cpus := sharers(c.me, c.cards)
+		ranks, cpus := put(c.cards...).sharers(c.me)
 		require.Equal(t, [2]int{c.ranks, c.cpus}, [2]int{ranks, cpus}, "rank %d of %+v", c.me, c.cards)
 	}
 }
@@ -45,6 +53,15 @@ func TestProcessors(t *testing.T) {
 		return
 	}
 	require.Equal(t, runtime.NumCPU(), processors().count())
-	require.NotZero(t, processors()[len(processors())-1], "no longer than need be")
-	require.Equal(t, processors(), newCard(filled(Config{}), nil).CPUs)
+	require.Equal(t, processors(), newCard(filled(Config{}), nil).cpus)
+}
+
+// TestCPUSetsThatAreLong are unknown.
+func TestCPUSetsThatAreLong(t *testing.T) {
+	var cpus []int
+	for n := range maxCPUSet/2 + 1 {
+		require.Equal(t, n, newCPUSet(cpus).count())
+		cpus = append(cpus, 2*n)
+	}
+	require.Nil(t, newCPUSet(cpus))
 }

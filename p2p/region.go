@@ -5,6 +5,8 @@ import (
 	"io"
 	"sync"
 	"syscall"
+
+	"github.com/tagmatch/tagmatch/verbs"
 )
 
 // Region is memory that is registered with every device of a World until Close. Messages to and
@@ -87,7 +89,11 @@ func (w *World) region(buf []byte, fd int) (*Region, error) {
 	owner.Lock()
 	defer owner.Unlock()
 	for _, dev := range w.parts.devs {
-		s, err := dev.Share(buf, fd)
+		sharer, ok := dev.(verbs.Sharer)
+		if !ok {
+			continue
+		}
+		s, err := sharer.Share(buf, fd)
 		if err != nil {
 			return nil, errors.Join(err, r.unshare())
 		}

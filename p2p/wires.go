@@ -1,6 +1,8 @@
 package p2p
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"os"
@@ -31,27 +33,31 @@ func (w *World) deviceName(wires []string) string {
 
 // tellWires logs, once, which ranks of this machine are reached without shared memory although it
 // was asked for, and why.
-func (w *World) tellWires(cards []card) {
+func (w *World) tellWires(all cards) {
 	first, _, _ := strings.Cut(w.cfg.Device, ",")
 	if w.cfg.Logger == nil || first != settings.Auto && first != settings.SHM {
 		return
 	}
-	why := map[string][]int{}
+	why, mine := map[string][]int{}, all.of(w.rank)
+	mine.noSHM = []byte(w.parts.noSHM) // not cut
 	for rank, wire := range w.eng.Wires() {
-		if c := &cards[rank]; rank != w.rank && wire == settings.TCP && c.near(&cards[w.rank]) {
-			reason := c.apart(&cards[w.rank])
+		if rank == w.rank || wire != settings.TCP {
+			continue
+		}
+		if c := all.of(rank); c.near(&mine) {
+			reason := c.apart(&mine)
 			why[reason] = append(why[reason], rank)
 		}
 	}
 	if len(why) == 0 {
 		return
 	}
-	var all []string
+	var reasons []string
 	for _, reason := range slices.Sorted(maps.Keys(why)) {
-		all = append(all, ranks.List(why[reason])+": "+reason)
+		reasons = append(reasons, ranks.List(why[reason])+": "+reason)
 	}
 	w.cfg.Logger.Warn("TCP carries messages between ranks of one machine, since they cannot share memory", "rank", w.rank,
-		"why", strings.Join(all, "; "))
+		"why", strings.Join(reasons, "; "))
 }
 
 // tellTLS logs, once, that TLS is on.
@@ -63,19 +69,19 @@ func (w *World) tellTLS() {
 
 // near reports whether two ranks are on one machine.
 func (c *card) near(o *card) bool {
-	if c.Boot != "" && o.Boot != "" {
-		return c.Boot == o.Boot
+	if len(c.boot) > 0 && len(o.boot) > 0 {
+		return bytes.Equal(c.boot, o.boot)
 	}
-	return c.Host == o.Host
+	return bytes.Equal(c.host, o.host)
 }
 
 // apart returns why two ranks of one machine cannot share memory.
 func (c *card) apart(mine *card) string {
 	switch {
-	case mine.NoSHM != "":
-		return "this rank cannot use shared memory: " + mine.NoSHM
-	case c.NoSHM != "":
-		return "it cannot use shared memory: " + c.NoSHM
+	case len(mine.noSHM) > 0:
+		return "this rank cannot use shared memory: " + string(mine.noSHM)
+	case len(c.noSHM) > 0:
+		return "it cannot use shared memory: " + string(c.noSHM)
 	}
 	return "it runs as another user, or in another namespace of processes, network or IPC"
 }
@@ -89,10 +95,11 @@ func (w *World) insists() string {
 }
 
 // bootID identifies the running kernel, and so the machine; empty where it cannot be read.
-func bootID() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+func bootID() []byte {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return ""
+		return nil
 	}
-	return strings.TrimSpace(string(b))
+	sum := sha256.Sum256(text)
+	return sum[:8]
 }

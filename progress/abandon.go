@@ -20,7 +20,7 @@ func (op *Op) abandon() (ended, busy bool) {
 	if !op.stopReading() {
 		return false, true
 	}
-	p := &e.peers[r.src]
+	p := e.peers[r.src]
 	switch {
 	case e.broken != nil:
 		op.complete(Status{}, e.broken)
@@ -40,7 +40,7 @@ func (op *Op) stopReading() bool {
 	if r.active > 0 && !e.tr.Abandon(r.src, op.slot.id()) {
 		return false
 	}
-	if p := &e.peers[r.src]; op.linked && op.revoked() {
+	if p := e.peers[r.src]; op.linked && op.revoked() {
 		p.revoked.remove(op)
 	} else if op.linked {
 		p.readq.remove(op)

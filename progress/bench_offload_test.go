@@ -81,6 +81,7 @@ func newLoopTags(t testing.TB) *Engine {
 	})
 	require.NoError(t, err)
 	require.NoError(t, e.Connect(0, e.Address()))
+	l.meet(e, 0)
 	t.Cleanup(func() { require.NoError(t, e.Close(nil)) })
 	return e
 }

@@ -53,6 +53,7 @@ func newLoop(t testing.TB) *Engine {
 	})
 	require.NoError(t, err)
 	require.NoError(t, e.Connect(0, e.Address()))
+	l.meet(e, 0)
 	t.Cleanup(func() { require.NoError(t, e.Close(nil)) })
 	return e
 }

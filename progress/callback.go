@@ -41,17 +41,20 @@ const AnswerKey = 4
 type callback Engine
 
 func (c *callback) Notice(dst int, body []byte) {
-	c.peers[dst].sendCtrl(ctrl{kind: ctrlNotice, body: body})
+	(*Engine)(c).peer(dst).sendCtrl(ctrl{kind: ctrlNotice, body: body})
 }
 func (c *callback) Answer(dst int, body []byte) bool {
-	return c.peers[dst].reply(ctrl{kind: ctrlNotice, body: body}, AnswerKey)
+	return (*Engine)(c).peer(dst).reply(ctrl{kind: ctrlNotice, body: body}, AnswerKey)
 }
-func (c *callback) MaxNotice() int        { return c.caps.MaxCtrl - ctrlLen }
-func (c *callback) Reached(rank int) bool { return c.peers[rank].out.Charged() != 0 }
-func (c *callback) Lost(rank int) bool    { return c.peers[rank].lost != nil }
+func (c *callback) MaxNotice() int { return c.caps.MaxCtrl - ctrlLen }
+func (c *callback) Reached(rank int) bool {
+	p := c.peers[rank]
+	return p != nil && p.out.Charged() != 0
+}
+func (c *callback) Lost(rank int) bool { return (*Engine)(c).lossOf(rank) != nil }
 func (c *callback) Reach(rank int) {
 	if c.reaches {
-		c.peers[rank].reach()
+		(*Engine)(c).peer(rank).reach()
 		c.tr.Wake() // as in ReachAwaited
 	}
 }

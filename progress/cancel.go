@@ -57,10 +57,14 @@ func init() {
 	hook.Credit = func(receiver, sender any, to, from int) (used, charged, consumed uint64) {
 		s, r := sender.(*Engine), receiver.(*Engine)
 		s.mu.Lock()
-		used = s.peers[to].out.Charged()
+		if p := s.peers[to]; p != nil {
+			used = p.out.Charged()
+		}
 		s.mu.Unlock()
 		r.mu.Lock()
-		charged, consumed, _ = r.peers[from].in.Usage()
+		if p := r.peers[from]; p != nil {
+			charged, consumed, _ = p.in.Usage()
+		}
 		r.mu.Unlock()
 		return used, charged, consumed
 	}

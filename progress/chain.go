@@ -54,8 +54,9 @@ func (e *Engine) beginChainLocked(dst int) bool {
 	if uint(dst) >= uint(len(e.peers)) || e.broken != nil {
 		return false
 	}
-	e.chain.to = &e.peers[dst]
-	return e.chain.to.lost == nil && e.chain.to.out.Empty()
+	p := e.peers[dst]
+	e.chain.to = p
+	return p != nil && p.lost == nil && p.out.Empty()
 }
 
 // postChainLocked posts the chain. Messages that the transport does not take then are sent as

@@ -11,7 +11,7 @@ import (
 
 // covers reports whether messages of a rank are counted for the device with the tag list.
 func (c *engineCheck) covers(e *Engine, src int) bool {
-	return uint(src) >= uint(len(e.peers)) || !e.peers[src].foreign
+	return uint(src) >= uint(len(e.peers)) || !e.peer(src).foreign
 }
 
 // settle follows an unexpected message that is delivered, visible in the queue, or refused.

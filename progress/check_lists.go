@@ -65,16 +65,19 @@ func checkEntry(op *Op, rule, list string, states ...opState) {
 func (c listCheck) posted() {
 	e := c.e
 	last, listed := uint64(0), 0
-	from := make([]int, len(e.from))
+	from := map[int]int{}
 	for h, op := range e.posted.All() {
 		checkEntry(op, "V5", "the posted-receive queue", opPosted, opOffloaded)
 		invariant.Check(op.handle == h, "V5", "a receive is in the posted-receive queue under another handle: %s", op.note.where())
 		invariant.Check(op.note.order > last, "V5", "a receive comes in the posted-receive queue behind one that was posted later: %s", op.note.where())
 		last = op.note.order
 		listed++
-		from[op.fromIndex()]++
+		from[max(op.peer, AnySource)]++
 	}
-	invariant.Check(slices.Equal(from, e.from), "V5", "the posted-receive queue has receives by source (any first) %v, counted are %v", from, e.from)
+	invariant.Check(from[AnySource] == e.fromAny, "V5", "the posted-receive queue has %d receives from any rank, counted are %d", from[AnySource], e.fromAny)
+	for _, p := range e.made {
+		invariant.Check(from[p.rank] == p.from, "V5", "the posted-receive queue has %d receives from rank %d, counted are %d", from[p.rank], p.rank, p.from)
+	}
 	inv := &e.inv
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
@@ -118,8 +121,8 @@ func (c listCheck) messages() {
 			"a Message is found by the request %v and has it not", name)
 	}
 	var committed int64
-	for i := range e.peers {
-		p := &e.peers[i]
+	for _, p := range e.made {
+		i := p.rank
 		committed += p.in.Committed()
 		p.in.Check(charged[i], p.lost != nil)
 		p.checkFlow()
@@ -205,8 +208,9 @@ func (c listCheck) large() {
 func (c listCheck) peers() {
 	e := c.e
 	var queued int64
-	for i := range e.peers {
-		p := &e.peers[i]
+	posts := 0
+	for _, p := range e.made {
+		i := p.rank
 		for op := range p.out.Sends() {
 			checkEntry(op, "list", "a queue of sends", opQueued)
 			invariant.Check(op.peer == i, "list", "a send is in the queue of rank %d: %s", i, op.note.where())
@@ -224,9 +228,11 @@ func (c listCheck) peers() {
 		_, held := p.out.Due()
 		waits := p.out.May() || held || p.in.Waits(e.off.settled()) || !p.readq.empty() || len(p.fins)+len(p.ctrls) != 0
 		invariant.Check(p.dirty || !waits, "V18", "what waits for room at rank %d is not posted again", i)
-		invariant.Check(p.dirty == slices.Contains(e.dirty, i), "V18", "rank %d: dirty is %v", i, p.dirty)
+		invariant.Check((p.dirty && p.met) == slices.Contains(e.dirty, i), "V18", "rank %d: dirty is %v, met is %v", i, p.dirty, p.met)
+		posts += len(p.fins) + len(p.ctrls)
 		invariant.Check(p.lost == nil || p.out.Empty(), "list", "a send waits for room at rank %d, which is lost", i)
 	}
+	invariant.Check(posts == e.backlog.posts, "list", "%d FINs and control messages that wait are counted, there are %d", e.backlog.posts, posts)
 	invariant.Check(queued == e.backlog.bytes, "list", "%d bytes of queued sends are counted, there are %d", e.backlog.bytes, queued)
 	for _, op := range e.flushers {
 		checkEntry(op, "list", "the list of flushes", opFlushing)

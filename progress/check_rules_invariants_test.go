@@ -161,6 +161,8 @@ func TestRulesAreChecked(t *testing.T) {
 		"queued read of another":          {"list", func(e *Engine) { op := e.reads.entries[0].op; op.read.src = 1; e.peers[0].readq.push(op) }},
 		"nothing was taken back":          {"list", func(e *Engine) { op := e.reads.entries[0].op; e.peers[op.read.src].revoked.push(op) }},
 		"queued bytes miscounted":         {"list", func(e *Engine) { e.backlog.bytes++ }},
+		"posts miscounted":                {"list", func(e *Engine) { e.backlog.posts++ }},
+		"unmet peer to be posted to":      {"V18", func(e *Engine) { e.peers[0].met = false }},
 		"queued send with another number": {"list", func(e *Engine) { queuedTo(e, 0).handle++ }},
 		"queued send has ended":           {"list", func(e *Engine) { queuedTo(e, 0).state = opEnded }},
 		"lost peer has a queue": {"list", func(e *Engine) {
@@ -173,14 +175,14 @@ func TestRulesAreChecked(t *testing.T) {
 			e.peers[0].lost = ErrPeerLost
 		}},
 		"credit given back too early": {"credit", func(e *Engine) { e.peers[0].in.Consume(1) }},
-		"credit not counted":          {"credit", func(e *Engine) { e.memory.Open(0) }},
+		"credit not counted":          {"credit", func(e *Engine) { r := e.memory.Receiver(0); r.Open() }},
 		"receive that was not named":  {"V18", func(e *Engine) { e.peers[0].in.Held(flow.Held{Episode: 1, Allowed: 1 << 60}) }},
 		"held up, and nobody is told": {"V18", func(e *Engine) { e.peers[0].dirty, e.dirty = false, nil }},
-		"sources miscounted":          {"V5", func(e *Engine) { e.from[0]++ }},
+		"sources miscounted":          {"V5", func(e *Engine) { e.fromAny++ }},
 		"receive lost and not counted": {"V5", func(e *Engine) {
 			op := opOf(e, 20)
 			e.posted.Remove(op.handle)
-			e.from[1+op.peer]--
+			e.peers[op.peer].from--
 		}},
 		"name of no read": {"list", func(e *Engine) {
 			op := e.reads.entries[0].op

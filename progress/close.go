@@ -52,18 +52,7 @@ func (e *Engine) flushedLocked() {
 }
 
 // busyLocked reports whether some peer is still to get something.
-func (e *Engine) busyLocked() bool {
-	if e.backlog.bytes != 0 {
-		return true
-	}
-	for _, rank := range e.dirty {
-		p := &e.peers[rank]
-		if len(p.fins) != 0 || len(p.ctrls) != 0 {
-			return true
-		}
-	}
-	return false
-}
+func (e *Engine) busyLocked() bool { return e.backlog.bytes != 0 || e.backlog.posts != 0 }
 
 // Close ends the engine at once. Operations end with cause, or ErrClosed where it is nil. Safe to
 // call twice.
@@ -83,8 +72,8 @@ func (e *Engine) close(cause error) error {
 	}
 	if e.broken == nil {
 		e.broken, e.unusual = cause, true
-		for i := range e.peers { // polls go on until Stop returns, and find these no more
-			e.peers[i].failReads(cause)
+		for _, p := range e.made { // polls go on until Stop returns, and find these no more
+			p.failReads(cause)
 		}
 	}
 	e.wait.Stop()             // nobody may be inside the transport when it goes
@@ -128,15 +117,16 @@ func (e *Engine) Abort(err error) {
 	}
 }
 
-// tellAbortLocked tells all peers that the job is aborted, and why.
+// tellAbortLocked tells all peers that are connected that the job is aborted, and why. The others
+// hear of it by the store, or when they connect.
 func (e *Engine) tellAbortLocked(err error) {
 	text := err.Error()
 	if !strings.HasPrefix(text, ErrAborted.Error()) {
 		text = ErrAborted.Error() + ": " + text
 	}
 	reason := []byte(text[:min(len(text), e.caps.MaxCtrl-ctrlLen)])
-	for i := range e.peers {
-		if p := &e.peers[i]; i != e.cfg.Rank && p.lost == nil {
+	for _, p := range e.made {
+		if p.met && p.rank != e.cfg.Rank && p.lost == nil {
 			p.sendCtrl(ctrl{kind: ctrlAbort, body: reason})
 		}
 	}

@@ -130,7 +130,7 @@ func (e *Engine) confineLocked(context uint64, m Members) {
 			return // nobody receives any more
 		}
 		if u, ok := e.unexp.Match(tag, ^uint64(0)); ok { // a request goes with its sender
-			p := &e.peers[u.Src]
+			p := e.peers[u.Src]
 			e.dropLocked(u)
 			p.intrudes(tag)
 			e.tr.Wake() // as in PeerLost
@@ -155,7 +155,7 @@ func (e *Engine) Retire(context uint64, cause error) {
 	c.retired[context], e.unusual = cause, true
 	e.failReceivesLocked(func(op *Op) bool { return c.only(op.mask) && c.of(op.tag) == context }, cause)
 	for m, ok := e.unexp.Match(context, c.mask); ok; m, ok = e.unexp.Match(context, c.mask) {
-		p, rndv, name := &e.peers[m.Src], m.Rndv, m.Name
+		p, rndv, name := e.peers[m.Src], m.Rndv, m.Name
 		e.dropLocked(m)
 		if rndv {
 			p.fin(name)

@@ -44,8 +44,10 @@ func (d *dumper) all() {
 	}
 	d.slots("rendezvous sends", &e.sends)
 	d.slots("receives that read", &e.reads)
-	for i := range e.peers {
-		d.peer(&e.peers[i])
+	for _, p := range e.peers {
+		if p != nil {
+			d.peer(p)
+		}
 	}
 	for q := e.queues.waiting.head; q != nil; q = q.next {
 		d.queue(q)
@@ -139,8 +141,10 @@ func (d *dumper) peer(p *peer) {
 	if o := &p.out; o.HeldUp() {
 		d.line("rank %d: %d sends are held up, the receiver has no memory for them and waits for %d others; "+
 			"credit left %d bytes", p.rank, o.Len(), o.Wants(), o.Left())
-	} else if !o.Empty() {
+	} else if !o.Empty() && p.met {
 		d.line("rank %d: %d sends wait for room", p.rank, o.Len())
+	} else if p.dirty && !p.met {
+		d.line("rank %d is not connected yet: %d sends wait for it", p.rank, o.Len())
 	}
 	if p.in.HeldUp() {
 		charged, consumed, window := p.in.Usage()

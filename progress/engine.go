@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/bits"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -71,11 +70,12 @@ type Engine struct {
 	log  *slog.Logger
 
 	posted   *matching.Posted[*Op]
-	from     []int             // how many of them by source, any source first: one more than its rank
+	fromAny  int               // how many of them are from any of several ranks, see peer.from
 	unexp    *unexpected.Queue // their costs are charged to in of their peers
-	peers    []peer
-	dirty    []int // peers that have something to post again
-	again    []int // spare backing of dirty
+	peers    []*peer           // by rank, see Engine.peer
+	made     []*peer           // of them, those that there are, in the order in which they were made
+	dirty    []int             // peers that have something to post again
+	again    []int             // spare backing of dirty
 	sources  sources
 	contexts contexts
 
@@ -114,33 +114,6 @@ type Engine struct {
 	closeOnce sync.Once
 	closeErr  error
 	entered   [opStates]uint64 // operations that came to each state
-}
-
-// peer is what the engine knows of one rank, and does with it. Its methods are called under the
-// engine's lock.
-type peer struct {
-	e       *Engine // constant
-	rank    int     // constant
-	lost    error   // why, nil while it is there
-	name    uint64  // constant: its rank where Config.SourceMask has it
-	names   uint64  // constant: SourceMask
-	reached bool    // see reach
-	foreign bool    // its messages come by another device than that with the tag list
-	dirty   bool    // is in Engine.dirty
-
-	// Its messages are looked at when they arrive: it is foreign, or a probe may have asked for
-	// one.
-	inspected bool
-
-	readq   opList // receives with reads that the transport has not taken yet
-	revoked opList // receives that wait for the reason why it has deregistered their messages
-	fins    []uint32
-	ctrls   [][]byte
-
-	out       flow.Sender[Op]
-	requests  int // rendezvous sends that have a slot in Engine.sends
-	in        flow.Receiver
-	withdraws []uint32 // requests that it has withdrawn, and that the device may have matched
 }
 
 // New makes an engine on the transport that newTransport makes around the engine's sink.
@@ -190,8 +163,7 @@ func (e *Engine) configure() error {
 		c.grace = graceByClock
 	}
 	e.posted = matching.NewPosted[*Op](c.seed)
-	e.from = make([]int, 1+c.Size)
-	pool := credit.NewPool(c.UnexpectedLimit, c.Size, unexpected.EagerCost(c.EagerLimit))
+	pool := credit.NewPool(c.UnexpectedLimit, c.Size, unexpected.EagerCost(1), unexpected.EagerCost(c.EagerLimit))
 	e.memory = flow.NewMemory(pool, func(h matching.Handle) bool {
 		_, ok := e.posted.Seq(h)
 		return ok
@@ -204,12 +176,7 @@ func (e *Engine) configure() error {
 	e.backlog.limit = c.SendLimit
 	e.sources.init()
 	e.contexts.owner, e.contexts.mask = c.Contexts, c.ContextMask
-	e.peers = make([]peer, c.Size)
-	for i := range e.peers {
-		e.peers[i].e, e.peers[i].rank = e, i
-		e.peers[i].name, e.peers[i].names = uint64(i)<<bits.TrailingZeros64(c.SourceMask), c.SourceMask
-		e.peers[i].in = e.memory.Open(i)
-	}
+	e.peers = make([]*peer, c.Size)
 	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual}
 	if c.PollingEnded != nil {
 		w.PollingEnded = e.pollingEndedLocked
@@ -220,35 +187,30 @@ func (e *Engine) configure() error {
 
 // Address is what the peer ranks pass to Connect.
 func (e *Engine) Address() []byte {
-	return encodeAddress(address{window: e.memory.Initial(), transport: e.tr.Address()})
+	return encodeAddress(e.tr.Address())
 }
 
-// Connect makes rank peer reachable at the address that its engine gave. Called once per rank, own
-// included, before Start.
+// Connect says that rank peer is reached at the address that its engine gave. The slice is kept:
+// the caller does not change it any more. Nothing is sent, the first message connects. Called once
+// per rank, own included, before Start.
 func (e *Engine) Connect(peer int, addr []byte) error {
 	if peer < 0 || peer >= len(e.peers) {
 		return fmt.Errorf("%w: rank %d of %d", ErrInvalid, peer, len(e.peers))
 	}
-	a, err := decodeAddress(addr)
+	inner, err := decodeAddress(addr)
 	if err != nil {
 		return fmt.Errorf("progress: connect rank %d: %w", peer, err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	p := &e.peers[peer]
-	p.out.Open(a.window, e.cfg.seed)
-	if err := e.tr.Connect(peer, a.transport); err != nil {
+	if err := e.tr.Connect(peer, inner); err != nil {
 		return err
 	}
-	if t := e.off.tags; t != nil && !t.Covers(peer) {
-		p.foreign, p.inspected = true, true
-		e.off.foreign++
-		e.off.counts = false
-	}
+	e.off.connected(peer)
 	return nil
 }
 
-// Start begins progress; all ranks are connected.
+// Start begins progress; Connect was called for all ranks.
 func (e *Engine) Start() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -280,7 +242,10 @@ func (e *Engine) Share(ranks, processors int) {
 // waitEngine is the engine as those who wait in it see it.
 type waitEngine Engine
 
-func (w *waitEngine) Refused() bool { return len(w.dirty) != 0 || len(w.flushers) != 0 }
+// Refused is false where flushes wait for what ends by an event, a connection for example.
+func (w *waitEngine) Refused() bool {
+	return len(w.dirty) != 0 || len(w.flushers) != 0 && w.sends.used == 0 && !(*Engine)(w).busyLocked()
+}
 
 func (w *waitEngine) Broken() bool { return w.broken != nil }
 

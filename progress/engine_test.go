@@ -67,6 +67,9 @@ func unstarted(t testing.TB, n int, cfg Config, opts fakeOpts) *cluster {
 			require.NoError(t, c.e[i].Connect(j, c.e[j].Address()))
 		}
 	}
+	if !opts.lazy {
+		c.connectAll()
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			return // perhaps inside of Poll, with the lock

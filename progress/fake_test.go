@@ -3,7 +3,6 @@ package progress
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/tagmatch/tagmatch/transport"
@@ -30,6 +29,7 @@ type fakeOpts struct {
 	count    uint16 // where the device's counters begin
 	split    bool   // messages between an odd and an even rank come by another device than that with the list
 	revoke   bool   // regions can be deregistered at any time
+	lazy     bool   // ranks connect when the first message is posted; else all are connected at the start
 }
 
 type packetKind uint8
@@ -43,6 +43,8 @@ const (
 	pkDelivered // from here on only a device's
 	pkIncomplete
 	pkDeleted
+	pkHello // of connections, see fakelink_test.go
+	pkEnd
 )
 
 type packet struct {
@@ -69,8 +71,9 @@ type fakeNode struct {
 	reads     []packet
 	regions   map[uint32]*fakeRegion
 	nextKey   uint32
-	cells     []uint64 // granted by peer
-	grants    []int    // peers that it has granted to
+	links     []fakeLink // by peer
+	asked     []int      // peers to connect to, in order
+	cells     []uint64   // granted by peer
 	dead      bool
 	losses    []int // not reported yet
 	armed     bool
@@ -115,7 +118,7 @@ func newFakeNet(n int, opts fakeOpts) *fakeNet {
 	}
 	f := &fakeNet{opts: opts}
 	for i := range n {
-		node := &fakeNode{net: f, rank: i, in: make([][]packet, n), cells: make([]uint64, n),
+		node := &fakeNode{net: f, rank: i, in: make([][]packet, n), cells: make([]uint64, n), links: make([]fakeLink, n),
 			regions: map[uint32]*fakeRegion{}, notify: make(chan struct{}, 1)}
 		if opts.tags != 0 {
 			node.dev = newFakeDevice(node)
@@ -131,7 +134,7 @@ func (f *fakeNet) kill(rank int) {
 	defer f.mu.Unlock()
 	f.nodes[rank].dead = true
 	for i, n := range f.nodes {
-		if i != rank {
+		if i != rank && n.links[rank].begun {
 			n.losses = append(n.losses, rank)
 			n.eventLocked()
 		}
@@ -179,7 +182,6 @@ func (n *fakeNode) TagList() transport.TagList {
 	}
 	return n.dev
 }
-func (n *fakeNode) Connect(peer int, _ []byte) error { return nil }
 
 func (n *fakeNode) send(peer int, p packet) error {
 	f := n.net
@@ -189,6 +191,9 @@ func (n *fakeNode) send(peer int, p packet) error {
 	if d.dead {
 		return n.goneLocked(peer)
 	}
+	if !n.readyLocked(peer) {
+		return transport.ErrAgain
+	}
 	if f.opts.room != 0 && len(d.in[n.rank]) >= f.opts.room {
 		return transport.ErrAgain
 	}
@@ -196,15 +201,6 @@ func (n *fakeNode) send(peer int, p packet) error {
 	d.in[n.rank] = append(d.in[n.rank], p)
 	d.eventLocked()
 	return nil
-}
-
-// goneLocked is what a call for a rank that is dead returns: before its loss was reported it does
-// not tell.
-func (n *fakeNode) goneLocked(peer int) error {
-	if slices.Contains(n.losses, peer) {
-		return transport.ErrAgain
-	}
-	return fmt.Errorf("rank %d is dead", peer)
 }
 
 func (n *fakeNode) SendEager(peer int, app uint32, tag uint64, payload []byte) error {
@@ -271,6 +267,9 @@ func (n *fakeNode) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64)
 	if f.nodes[peer].dead {
 		return n.goneLocked(peer)
 	}
+	if !n.readyLocked(peer) {
+		return transport.ErrAgain
+	}
 	if f.opts.room != 0 && len(n.reads) >= f.opts.room {
 		return transport.ErrAgain
 	}
@@ -293,17 +292,6 @@ func (n *fakeNode) Abandon(_ int, id uint64) bool {
 	return true
 }
 
-// Disconnect fails the reads from a rank.
-func (n *fakeNode) Disconnect(peer int, _ error) {
-	n.net.mu.Lock()
-	defer n.net.mu.Unlock()
-	for i := range n.reads {
-		if n.reads[i].peer == peer {
-			n.reads[i].dropped = true
-		}
-	}
-}
-
 // doReadLocked carries out one read.
 func (n *fakeNode) doReadLocked(p *packet) error {
 	s := n.net.nodes[p.peer]
@@ -322,8 +310,8 @@ func (n *fakeNode) doReadLocked(p *packet) error {
 func (n *fakeNode) Grant(peer int, total uint64) error {
 	n.net.mu.Lock()
 	defer n.net.mu.Unlock()
+	n.readyLocked(peer)
 	n.net.nodes[peer].cells[n.rank] = total
-	n.grants = append(n.grants, peer)
 	return nil
 }
 
@@ -361,6 +349,7 @@ func (n *fakeNode) Poll() (int, error) {
 		f.mu.Lock()
 		events++
 	}
+	events += n.helloLocked()
 	next := n.nextLocked
 	if n.dev != nil {
 		next = n.dev.nextLocked
@@ -443,6 +432,10 @@ func (n *fakeNode) deliver(p *packet, err error) {
 		n.sink.Ctrl(p.src, p.payload)
 	case pkRead:
 		n.sink.ReadDone(p.id, err)
+	case pkHello:
+		n.welcome(p)
+	case pkEnd:
+		n.sink.PeerLost(p.src, errors.New(string(p.payload)))
 	default:
 		n.dev.deliver(p, err)
 	}

@@ -60,7 +60,7 @@ func (c *cluster) underWay() (parts []string) {
 	}
 	add("requests", e.sends.used != 0)
 	for i := range e.peers {
-		p := &e.peers[i]
+		p := e.peers[i]
 		add("queued", !p.out.Empty())
 		add("answers", len(p.fins) != 0)
 		add("control", len(p.ctrls) != 0)

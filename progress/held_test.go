@@ -19,7 +19,8 @@ func tightLimit(n int) int64 { return int64(2 * n * inCredit * unexpected.Record
 
 func tight(t *testing.T, n int, opts fakeOpts) *cluster {
 	c := newCluster(t, n, Config{Manual: true, UnexpectedLimit: tightLimit(n)}, opts)
-	require.EqualValues(t, inCredit*unexpected.RecordCost, c.e[0].memory.Initial())
+	_, _, window := c.e[0].peers[1].in.Usage()
+	require.EqualValues(t, inCredit*unexpected.RecordCost, window)
 	return c
 }
 

@@ -83,7 +83,7 @@ func (p *peer) takeHeld(h flow.Held) {
 	if !p.in.HeldUp() {
 		return
 	}
-	fit := e.from[0] + e.from[1+p.rank] // spares the search among the receives from other ranks, which may be many
+	fit := e.fromAny + p.from // spares the search among the receives from other ranks, which may be many
 	for handle, op := range e.posted.All() {
 		if fit == 0 || p.in.All() {
 			break

@@ -27,7 +27,7 @@ func (e *Engine) PeerLost(rank int, cause error) {
 	if rank < 0 || rank >= len(e.peers) || e.wait.Stopping() {
 		return
 	}
-	p := &e.peers[rank]
+	p := e.peer(rank)
 	for i, empty := 0, 0; i < lastPolls && empty < emptyPolls && p.lost == nil; i++ {
 		if empty++; e.pollLocked() != 0 {
 			empty = 0
@@ -49,7 +49,7 @@ func (p *peer) lose(cause error) {
 	if e.cfg.Lost != nil && e.broken == nil {
 		e.cfg.Lost(p.rank, cmp.Or(cause, ErrPeerLost))
 	}
-	if errors.Is(cause, ErrProtocol) && !errors.Is(cause, transport.ErrAccused) {
+	if p.met && errors.Is(cause, ErrProtocol) && !errors.Is(cause, transport.ErrAccused) {
 		_ = e.tr.SendCtrl(p.rank, ctrl{kind: ctrlAccused}.encode()) // if the link is up and has room
 	}
 	p.end(cause)
@@ -71,7 +71,8 @@ func (p *peer) end(cause error) {
 	e.lost, e.unusual = append(e.lost, p.rank), true
 	e.sources.lose(p.rank)
 	e.m.PeersLost++
-	p.fins, p.ctrls, p.withdraws = nil, nil, nil
+	p.dropPosts()
+	p.withdraws = nil
 	err := peerError(p.rank, cause)
 	p.failSends(err)
 	p.out.Close()
@@ -169,8 +170,10 @@ func (e *Engine) Failed() []int {
 // to: those end with their reads, by the device, or once the transport is closed.
 func (e *Engine) failAllLocked(err error) {
 	e.mu.AssertHeld("the engine")
-	for i := range e.peers {
-		p := &e.peers[i]
+	for _, p := range e.made {
+		if !p.met {
+			p.dropPosts() // nobody connects to it any more
+		}
 		p.failQueue(err)
 		p.failReads(err)
 	}

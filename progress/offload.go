@@ -100,6 +100,17 @@ func (o *offload) init(tags transport.TagList, cfg *Config, large *int) {
 	o.sample, o.rest, o.backoff = thrashSample, restLeast, restLeast
 }
 
+// connected follows that a rank can be reached from now on.
+func (o *offload) connected(rank int) {
+	if o.tags != nil && !o.tags.Covers(rank) {
+		o.foreign++
+		o.counts = false
+	}
+}
+
+// covers reports whether messages of a rank come by the device with the list, if there is one.
+func (o *offload) covers(rank int) bool { return o.foreign == 0 || o.tags.Covers(rank) }
+
 // place adds a receive of at least that size, which was just posted, to the tag list, or keeps it
 // in software and counts why.
 func (o *offload) place(op *Op) {

@@ -12,7 +12,8 @@ import (
 // The sender's side of flow control: what package flow lets go is posted, counted and told here. A
 // send that the transport has no room for, or that credit does not cover, waits in its peer's
 // queue, and later sends to that peer wait behind it. Where the transport had no room, each poll
-// tries again.
+// tries again. What is for a peer that is not connected yet waits there likewise, until
+// sink.Connected, and its credit is not known.
 
 // sendCost is what a send that waits costs this rank: its Op of 320 bytes, up to 64 of the queue,
 // and its part of an index. The user's buffer stays where it is.
@@ -22,6 +23,7 @@ const sendCost = 448
 type backlog struct {
 	limit int64 // constant, Config.SendLimit
 	bytes int64 // that they take
+	posts int   // FINs and control messages that wait too
 	rooms []*Op
 }
 
@@ -84,11 +86,12 @@ func (p *peer) unqueue(op *Op) {
 }
 
 // pump sends what waits in the queue, in order, as far as room, credit and WANTs allow, and returns
-// how many were sent. Where room is missing, p is marked dirty.
+// how many were sent. Where room is missing, p is marked dirty. To one that is not met nothing can
+// be sent; the transport connects to it.
 func (p *peer) pump() (n int) {
 	for ; !p.out.Empty(); n++ {
 		op := p.out.First()
-		if !p.covers(op.cost()) && !p.out.Permitted() {
+		if p.met && !p.covers(op.cost()) && !p.out.Permitted() {
 			p.holdUp()
 			return n
 		}
@@ -137,7 +140,7 @@ func (p *peer) takeWant(w flow.Want) {
 
 // cancelQueued ends a send that waits in its peer's queue; what is behind it may be sent now.
 func (op *Op) cancelQueued() {
-	p := &op.e.peers[op.peer]
+	p := op.e.peers[op.peer]
 	p.unqueue(op)
 	op.endSend(Status{}, ErrCanceled)
 	p.pump()
@@ -173,9 +176,12 @@ func (p *peer) launch(op *Op) bool {
 	e := p.e
 	eager, size := !op.sync && op.room() <= e.cfg.EagerLimit, op.room()
 	var err error
-	if eager {
+	switch {
+	case !p.met:
+		err = p.meet()
+	case eager:
 		err = e.tr.SendEager(p.rank, uint32(e.cfg.Rank), op.tag, op.buf)
-	} else {
+	default:
 		err = p.request(op)
 	}
 	if err == transport.ErrAgain {

@@ -137,7 +137,7 @@ func (p probe) look() (*unexpected.Message, error) {
 func (p probe) ask() {
 	for _, r := range p.e.memory.HeldUp() {
 		if p.e.sources.accepts(p.src, r.Rank) && r.Probe(p.tag, p.mask) {
-			peer := &p.e.peers[r.Rank]
+			peer := p.e.peers[r.Rank]
 			peer.inspected = true
 			peer.tell()
 		}

@@ -2,8 +2,8 @@ package progress
 
 // A rank that this one is not connected to may end unheard by this one's device. The launcher's
 // store tells of such a loss (PeerLost), as long as somebody hears the store. After that a receive
-// or a probe connects to each rank that its message may come from, by a grant that grants nothing
-// new: the connection shows whether the rank is there, and how it ends.
+// or a probe connects to each rank that its message may come from: the connection shows whether the
+// rank is there, and how it ends.
 
 // ReachAwaited says that nobody tells any more of the loss of ranks that this one is not connected
 // to. Receives and probes that wait, and later ones, connect to the ranks that they wait for.
@@ -23,7 +23,7 @@ func (e *Engine) ReachAwaited() {
 // reachLocked connects to the ranks that a receive from src waits for, unless that was done before.
 func (e *Engine) reachLocked(src int) {
 	if src >= 0 {
-		e.peers[src].reach()
+		e.peer(src).reach()
 		return
 	}
 	g := e.sources.group(src)
@@ -33,15 +33,15 @@ func (e *Engine) reachLocked(src int) {
 	g.reached = true
 	for i := range e.peers {
 		if g.members.Contains(i) {
-			e.peers[i].reach()
+			e.peer(i).reach()
 		}
 	}
 }
 
 // reach connects to p.
 func (p *peer) reach() {
-	if e := p.e; !p.reached && p.lost == nil && p.rank != e.cfg.Rank {
+	if !p.met && !p.reached && p.lost == nil && p.rank != p.e.cfg.Rank {
 		p.reached = true
-		_ = e.tr.Grant(p.rank, p.in.Granted()) // fails for a peer that is lost, which the transport reports
+		_ = p.meet() // fails for a peer that is lost, which the transport reports
 	}
 }

@@ -108,8 +108,8 @@ func (e *Engine) whyNotLocked(src int, tag, mask uint64) error {
 		return e.checkLossesLocked(src)
 	case src >= len(e.peers):
 		return unknownSource(src, len(e.peers))
-	case e.peers[src].lost != nil:
-		return peerError(src, e.peers[src].lost)
+	case e.lossOf(src) != nil:
+		return peerError(src, e.lossOf(src))
 	}
 	return nil
 }
@@ -131,7 +131,11 @@ func (op *Op) post() {
 	} else {
 		op.handle = e.posted.Post(op.tag, op.mask, op)
 	}
-	e.from[op.fromIndex()]++
+	if op.peer < 0 {
+		e.fromAny++
+	} else {
+		e.peer(op.peer).from++
+	}
 	if !back && len(op.buf) >= e.off.least {
 		e.off.place(op)
 	}
@@ -143,7 +147,7 @@ func (op *Op) post() {
 // unpost removes a receive that the device has from the posted-receive queue.
 func (op *Op) unpost() {
 	op.e.posted.Remove(op.handle)
-	op.e.from[op.fromIndex()]--
+	op.unlisted()
 }
 
 // endPosted ends a receive, or a probe, that only software has.
@@ -157,7 +161,7 @@ func (op *Op) endPosted(err error) {
 // unposted is called when software has removed a receive from the posted-receive queue.
 func (op *Op) unposted() {
 	e := op.e
-	e.from[op.fromIndex()]--
+	op.unlisted()
 	if op.state != opPosted || op.kept != 0 {
 		e.off.unposted(op)
 	}
@@ -195,6 +199,6 @@ func (e *Engine) tookLocked(m *unexpected.Message, n int) (Status, error) {
 
 // dropLocked frees an unexpected message that a receive has matched, and gives back its credit.
 func (e *Engine) dropLocked(m *unexpected.Message) {
-	p := &e.peers[m.Src]
+	p := e.peers[m.Src]
 	p.consumed(e.unexp.Drop(m))
 }

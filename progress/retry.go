@@ -9,14 +9,29 @@ import (
 // FINs, control messages, reads and sends are posted again where the transport had no room for them
 // in a send queue. Grants, DELs and forced DELs it queues by itself.
 
-// markDirty has the next poll post again what p has waiting.
+// markDirty has the next poll post again what p has waiting. For one that is not met nothing is
+// tried before it is, however long that takes; but the transport, which is to connect, is polled
+// now, also where somebody sleeps in it.
 func (p *peer) markDirty() {
 	e := p.e
 	e.mu.AssertHeld("a peer's queues")
-	if !p.dirty {
-		p.dirty = true
+	if p.dirty {
+		return
+	}
+	p.dirty = true
+	if p.met {
 		e.dirty = append(e.dirty, p.rank)
-		e.wait.Retry()
+	}
+	e.wait.Retry()
+}
+
+// connected follows that the transport takes messages for p from now on. The window is the credit
+// that p gives at the start.
+func (p *peer) connected(window uint64) {
+	p.met = true
+	p.out.Allow(window)
+	if p.dirty {
+		p.e.dirty = append(p.e.dirty, p.rank)
 	}
 }
 
@@ -26,7 +41,7 @@ func (e *Engine) retryLocked() int {
 	work := e.dirty
 	e.dirty, e.again = e.again[:0], work
 	for _, rank := range work {
-		p := &e.peers[rank]
+		p := e.peers[rank]
 		p.dirty = false
 		n += p.drain()
 		if !p.readq.empty() || len(p.fins) != 0 || len(p.ctrls) != 0 {
@@ -42,10 +57,12 @@ func (p *peer) drain() int {
 	n := 0
 	for len(p.fins) != 0 && e.tr.SendFin(p.rank, p.fins[0]) != transport.ErrAgain {
 		p.fins = p.fins[1:]
+		e.backlog.posts--
 		n++
 	}
 	for len(p.ctrls) != 0 && e.tr.SendCtrl(p.rank, p.ctrls[0]) != transport.ErrAgain {
 		p.ctrls = p.ctrls[1:]
+		e.backlog.posts--
 		n++
 	}
 	if p.lost == nil {
@@ -62,14 +79,18 @@ func (p *peer) drain() int {
 	return n + p.pump()
 }
 
-// fin sends the FIN of a rendezvous: the message was read.
+// fin sends the FIN of a rendezvous, unless the peer is lost: the message was read.
 func (p *peer) fin(appCtx uint32) {
+	if p.lost != nil {
+		return
+	}
 	if len(p.fins) == 0 {
 		if p.e.tr.SendFin(p.rank, appCtx) != transport.ErrAgain {
-			return // sent, or the peer is lost
+			return // sent, or the peer is to be lost
 		}
 	}
 	p.fins = append(p.fins, appCtx)
+	p.e.backlog.posts++
 	p.markDirty()
 }
 
@@ -98,7 +119,12 @@ func (p *peer) reply(c ctrl, key int) bool {
 	return true
 }
 
+// sendCtrl sends a control message, unless the peer is lost: where that was never connected, what
+// waits for it would wait for ever.
 func (p *peer) sendCtrl(c ctrl) {
+	if p.lost != nil {
+		return
+	}
 	msg := c.encode()
 	if len(p.ctrls) == 0 {
 		if p.e.tr.SendCtrl(p.rank, msg) != transport.ErrAgain {
@@ -106,5 +132,12 @@ func (p *peer) sendCtrl(c ctrl) {
 		}
 	}
 	p.ctrls = append(p.ctrls, msg)
+	p.e.backlog.posts++
 	p.markDirty()
+}
+
+// dropPosts forgets the FINs and control messages that wait.
+func (p *peer) dropPosts() {
+	p.e.backlog.posts -= len(p.fins) + len(p.ctrls)
+	p.fins, p.ctrls = nil, nil
 }

@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -190,7 +191,7 @@ func (op *Op) unread() {
 // was no room: op waits in peer.readq.
 func (op *Op) readMore() bool {
 	e, r := op.e, &op.read
-	p := &e.peers[r.src]
+	p := e.peers[r.src]
 	for r.posted < r.want && r.err == nil {
 		dst := op.target(min(r.want-r.posted, e.caps.MaxRead))
 		if dst == nil {
@@ -264,7 +265,7 @@ func (op *Op) endRead() {
 // readEnded ends a receive whose reads have all ended, or that had nothing to read.
 func (op *Op) readEnded() {
 	e, r := op.e, op.read
-	p := &e.peers[r.src]
+	p := e.peers[r.src]
 	if r.err != nil && e.broken != nil {
 		op.complete(Status{}, e.broken)
 		return
@@ -286,10 +287,10 @@ func (op *Op) readEnded() {
 
 // failsAlone handles a receive whose reads have ended with err, if that concerns its message alone.
 // A message that was withdrawn sends it back to its place. It ends where the memory at one end is
-// gone. The sender of a message that cannot be written has done its part, and its send succeeds, as
-// that of one that is too long for its receive.
+// gone, or cannot be registered. The sender of a message that cannot be written has done its part,
+// and its send succeeds, as that of one that is too long for its receive.
 func (op *Op) failsAlone(err error) bool {
-	p, name := &op.e.peers[op.read.src], op.read.appCtx
+	p, name := op.e.peers[op.read.src], op.read.appCtx
 	switch err {
 	case transport.ErrDeregistered:
 		if p.lost != nil && !op.read.withdraw {
@@ -305,7 +306,11 @@ func (op *Op) failsAlone(err error) bool {
 		p.fin(name)
 		op.complete(Status{}, fmt.Errorf("%w: the buffer was unmapped or protected before this receive had ended", ErrFault))
 	default:
-		return false
+		if !errors.Is(err, transport.ErrNoMemory) {
+			return false
+		}
+		p.fin(name)
+		op.complete(Status{}, err)
 	}
 	return true
 }

@@ -228,7 +228,7 @@ func TestSlotsAreShared(t *testing.T) {
 	for dst := 1; dst < 5; dst++ {
 		left := limit - e.sends.used
 		send(dst, limit)
-		o := &e.peers[dst]
+		o := e.peers[dst]
 		require.Positive(t, o.requests)
 		require.LessOrEqual(t, o.requests, max((left-size+1)/2, 1), "rank %d has more than its share", dst)
 		require.Equal(t, limit-o.requests, c.waiting(0, dst))

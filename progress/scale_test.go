@@ -168,7 +168,10 @@ func TestHeldAmongOthers(t *testing.T) {
 	require.Equal(t, []uint64{4}, heldUp())
 	c.net.kill(1)
 	c.step() // any source goes with it
-	require.Equal(t, []int{0, 0, 0, 4}, c.e[0].from)
+	require.Zero(t, c.e[0].fromAny)
+	for rank, from := range []int{0, 0, 4} {
+		require.Equal(t, from, c.e[0].peers[rank].from, "rank %d", rank)
+	}
 }
 
 // deregistered tells in which order sends end.
@@ -203,6 +206,7 @@ func TestSendsEndInOnePass(t *testing.T) {
 	require.NoError(t, err)
 	for rank := range 3 {
 		require.NoError(t, e.Connect(rank, e.Address()))
+		n.meet(e, rank)
 	}
 	var reqs []Request
 	for i, dst := range []int{2, 1, 2, 1, 2} {

@@ -72,7 +72,10 @@ func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
 	if uint(dst) >= uint(len(e.peers)) || len(buf) > e.cfg.EagerLimit {
 		return false
 	}
-	p := &e.peers[dst]
+	p := e.peers[dst]
+	if p == nil {
+		return false
+	}
 	cost := unexpected.EagerCost(len(buf))
 	if e.broken != nil || p.lost != nil || !p.out.Empty() || !p.covers(cost) {
 		return false
@@ -125,8 +128,8 @@ func (e *Engine) checkSendLocked(dst int) error {
 	if dst < 0 || dst >= len(e.peers) {
 		return fmt.Errorf("%w: rank %d of %d", ErrInvalid, dst, len(e.peers))
 	}
-	if p := &e.peers[dst]; p.lost != nil {
-		return peerError(dst, p.lost)
+	if lost := e.lossOf(dst); lost != nil {
+		return peerError(dst, lost)
 	}
 	return nil
 }
@@ -145,6 +148,6 @@ func (op *Op) submit() {
 
 // start sends op if no other send waits in front of it, and reports whether it did.
 func (op *Op) start() bool {
-	p := &op.e.peers[op.peer]
+	p := op.e.peer(op.peer)
 	return p.out.Empty() && p.covers(op.cost()) && p.launch(op)
 }

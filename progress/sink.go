@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"fmt"
 	"math/bits"
 
 	"github.com/tagmatch/tagmatch/progress/internal/flow"
@@ -21,17 +22,58 @@ func (s *sink) engine() *Engine {
 	return e
 }
 
-// hears reports whether messages of src still count.
-func (e *Engine) hears(src int) bool {
-	if uint(src) >= uint(len(e.peers)) {
-		e.unknownRank(src)
-		return false
+// known returns what is known of a rank that a transport names; nil where that is nothing. It is
+// small enough to be inlined.
+func (e *Engine) known(rank int) *peer {
+	if uint(rank) < uint(len(e.peers)) {
+		return e.peers[rank]
 	}
-	return e.peers[src].lost == nil
+	return nil
 }
 
-func (e *Engine) unknownRank(src int) {
-	e.log.Error("message of a rank that does not exist", "src", src, "size", len(e.peers))
+// unheard follows a message of a rank that is not heard. Where it is not lost, and this engine still
+// meets ranks, the transport is to blame.
+func (e *Engine) unheard(src int) {
+	if e.known(src) == nil && e.broken == nil {
+		e.log.Error("message of a rank that does not exist, or is not connected", "src", src, "size", len(e.peers))
+	}
+}
+
+// Greeting opens the peer's account.
+func (s *sink) Greeting(peer int) []byte {
+	var window uint64
+	if p, err := s.engine().meets(peer); err == nil {
+		window = p.in.Open()
+	}
+	return encodeGreeting(window)
+}
+
+// Connected has the poll that it is called from post what waits for the peer.
+func (s *sink) Connected(peer int, greeting []byte) error {
+	p, err := s.engine().meets(peer)
+	if err != nil {
+		return err
+	}
+	window, err := decodeGreeting(greeting)
+	if err != nil {
+		return protocolError("greeting of rank %d: %v", peer, err)
+	}
+	p.connected(window)
+	return nil
+}
+
+// meets returns the peer that the transport connects to, or why it shall not.
+func (e *Engine) meets(rank int) (*peer, error) {
+	switch {
+	case e.broken != nil:
+		return nil, e.broken
+	case uint(rank) >= uint(len(e.peers)):
+		e.unheard(rank)
+		return nil, unknownSource(rank, len(e.peers))
+	case e.lossOf(rank) != nil:
+		return nil, fmt.Errorf("rank %d has given rank %d up: %w", e.cfg.Rank, rank, e.lossOf(rank))
+	}
+	return e.peer(rank), nil
 }
 
 func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
@@ -52,7 +94,7 @@ func (s *sink) count(src int) {
 }
 
 func (s *sink) countOdd(src int) {
-	if uint(src) < uint(len(s.peers)) && s.peers[src].foreign {
+	if uint(src) < uint(len(s.peers)) && (*Engine)(s).peer(src).foreign {
 		return
 	}
 	if s.off.count(); s.off.finding {
@@ -61,10 +103,11 @@ func (s *sink) countOdd(src int) {
 }
 
 func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte) {
-	if !e.hears(src) {
+	p := e.known(src)
+	if p == nil || p.lost != nil {
+		e.unheard(src)
 		return
 	}
-	p := &e.peers[src]
 	if int64(appCtx) != int64(src) {
 		p.lose(protocolError("rank %d sends as rank %d", src, appCtx))
 		return
@@ -129,16 +172,17 @@ func (s *sink) Rndv(src int, h *transport.RndvHdr) {
 }
 
 func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
-	if !e.hears(src) {
+	p := e.known(src)
+	if p == nil || p.lost != nil {
+		e.unheard(src)
 		return
 	}
 	r, err := checkRndv(src, h)
 	if err != nil {
-		e.peers[src].lose(err)
+		p.lose(err)
 		return
 	}
 	r.seq = e.unexp.NextSeq()
-	p := &e.peers[src]
 	if p.suspect(h.Tag) && p.misnamed(h.Tag) || p.inspected && p.forged(h.Tag) || !p.charge(unexpected.RecordCost) {
 		return
 	}
@@ -169,7 +213,8 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 
 func (s *sink) Fin(src int, appCtx uint32) {
 	e := s.engine()
-	if !e.hears(src) {
+	if p := e.known(src); p == nil || p.lost != nil {
+		e.unheard(src)
 		return
 	}
 	if op := e.requestOfLocked(src, appCtx); op != nil {
@@ -179,10 +224,11 @@ func (s *sink) Fin(src int, appCtx uint32) {
 
 func (s *sink) Ctrl(src int, msg []byte) {
 	e := s.engine()
-	if !e.hears(src) {
+	p := e.known(src)
+	if p == nil || p.lost != nil {
+		e.unheard(src)
 		return
 	}
-	p := &e.peers[src]
 	c, err := decodeCtrl(msg)
 	if err != nil {
 		p.lose(protocolError("control message of rank %d: %v", src, err))
@@ -229,7 +275,9 @@ func (p *peer) takeFlow(c ctrl) {
 
 func (s *sink) PeerLost(peer int, err error) {
 	e := s.engine()
-	if e.hears(peer) {
-		e.peers[peer].lose(err)
+	if uint(peer) < uint(len(e.peers)) {
+		e.peer(peer).lose(err)
+	} else {
+		e.unheard(peer)
 	}
 }

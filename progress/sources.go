@@ -96,10 +96,10 @@ func (e *Engine) Group(context uint64, m Members) (src int) {
 	defer e.mu.Unlock()
 	g, size := sourceGroup{members: m, context: context}, 0
 	for i := range e.peers {
-		if p := &e.peers[i]; m.Contains(i) {
+		if m.Contains(i) {
 			size++
-			g.foreign = g.foreign || p.foreign
-			if p.lost != nil {
+			g.foreign = g.foreign || !e.off.covers(i)
+			if e.lossOf(i) != nil {
 				g.losses.unacked++
 			}
 		}
@@ -113,8 +113,15 @@ func (e *Engine) Group(context uint64, m Members) (src int) {
 // accepts reports whether a message of rank may be for this receive.
 func (op *Op) accepts(rank int) bool { return op.e.sources.accepts(op.peer, rank) }
 
-// fromIndex is where Engine.from counts a receive: those from any source at 0.
-func (op *Op) fromIndex() int { return max(1+op.peer, 0) }
+// unlisted counts a receive that has left the posted-receive queue. It is small enough to be
+// inlined.
+func (op *Op) unlisted() {
+	if op.peer < 0 {
+		op.e.fromAny--
+	} else {
+		op.e.peers[op.peer].from--
+	}
+}
 
 // AckFailures lets receives from any rank of src, AnySource or a Group, go on without these ranks.
 // Those that are not lost, or not of src, are ignored.
@@ -126,7 +133,7 @@ func (e *Engine) AckFailures(src int, ranks ...int) {
 		return
 	}
 	for _, r := range ranks {
-		if r >= 0 && r < len(e.peers) && e.peers[r].lost != nil && g.members.Contains(r) {
+		if r >= 0 && r < len(e.peers) && e.lossOf(r) != nil && g.members.Contains(r) {
 			g.losses.ack(r)
 		}
 	}

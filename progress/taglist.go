@@ -33,7 +33,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	if uint(src) >= uint(len(e.peers)) {
 		return
 	}
-	p := &e.peers[src]
+	p := e.peer(src)
 	if p.inspected {
 		p.answer(tag)
 	}
@@ -147,11 +147,11 @@ func (op *Op) source(err error) *peer {
 	case op.failsAlone(err):
 		e.peers[src].pass(unexpected.RecordCost) // the request came, whatever has become of the message
 	case err != nil:
-		p := &e.peers[src]
+		p := e.peers[src]
 		p.lose(err)
 		op.complete(Status{}, peerError(src, p.lost))
 	default:
-		return &e.peers[src]
+		return e.peers[src]
 	}
 	return nil
 }

@@ -30,8 +30,8 @@ func (e *Engine) opsLocked() iter.Seq[*Op] {
 				}
 			}
 		}
-		for i := range e.peers {
-			for op := range e.peers[i].out.Sends() {
+		for _, p := range e.made {
+			for op := range p.out.Sends() {
 				if !yield(op) {
 					return
 				}

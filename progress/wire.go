@@ -11,40 +11,52 @@ import (
 // Everything the engine itself puts on the wire, little endian, versioned; encodings only ever grow
 // at the end.
 
-// wireVersion is that of addresses, rendezvous headers and control messages.
-const wireVersion = 7
+// wireVersion is that of addresses, greetings, rendezvous headers and control messages.
+const wireVersion = 8
 
-// address is what one engine tells the others.
-//
-//	0  version
-//	1  reserved, 7 bytes
-//	8  window: the credit that each peer has at this rank at the start, bytes
-//	16 the transport's address
-type address struct {
-	window    uint64
-	transport []byte
-}
-
-const addressLen = 16
+// addressLen is what an address has before the transport's: the version.
+const addressLen = 1
 
 var errShort = errors.New("too short")
 
-func encodeAddress(a address) []byte {
-	b := make([]byte, addressLen, addressLen+len(a.transport))
-	b[0] = wireVersion
-	binary.LittleEndian.PutUint64(b[8:], a.window)
-	return append(b, a.transport...)
+func encodeAddress(transport []byte) []byte {
+	return append([]byte{wireVersion}, transport...)
 }
 
-func decodeAddress(b []byte) (address, error) {
+// decodeAddress returns the transport's address, a part of b.
+func decodeAddress(b []byte) (transport []byte, err error) {
 	if len(b) < addressLen {
-		return address{}, errShort
+		return nil, errShort
 	}
 	if b[0] != wireVersion {
-		return address{}, fmt.Errorf("it speaks version %d of the engine's protocol, this rank version %d: "+
+		return nil, fmt.Errorf("it speaks version %d of the engine's protocol, this rank version %d: "+
 			"run the same build of the program on all ranks", b[0], wireVersion)
 	}
-	return address{window: binary.LittleEndian.Uint64(b[8:]), transport: b[addressLen:]}, nil
+	return b[addressLen:], nil
+}
+
+// greetingLen is what two engines tell each other when they connect.
+//
+//	0  version
+//	1  reserved, 7 bytes
+//	8  window: the credit that the peer has at this rank at the start, bytes
+const greetingLen = 16
+
+func encodeGreeting(window uint64) []byte {
+	b := make([]byte, greetingLen)
+	b[0] = wireVersion
+	binary.LittleEndian.PutUint64(b[8:], window)
+	return b
+}
+
+func decodeGreeting(b []byte) (window uint64, err error) {
+	if len(b) < greetingLen {
+		return 0, errShort
+	}
+	if b[0] != wireVersion {
+		return 0, fmt.Errorf("version %d", b[0])
+	}
+	return binary.LittleEndian.Uint64(b[8:]), nil
 }
 
 // rndvExtra is the software header of a rendezvous request. With so many bytes the request fits

@@ -18,6 +18,10 @@ var ErrUnreadable = errors.New("transport: the peer's memory cannot be read")
 // has unmapped or protected it. The link stays up (Caps.Revoke).
 var ErrUnwritable = errors.New("transport: the memory that a read goes to cannot be written")
 
+// ErrNoMemory is in the chain of the error of Register and Read where no memory can be registered,
+// and none will be free by itself. It says what to do. The link stays up.
+var ErrNoMemory = errors.New("no memory can be registered")
+
 // ErrProtocol is in the chain of the error of Sink.PeerLost where either end broke the protocol.
 var ErrProtocol = errors.New("peer broke the protocol")
 
@@ -63,6 +67,9 @@ type Eager struct {
 // MaxEagers is the most messages of one SendEagers.
 const MaxEagers = 16
 
+// MaxGreeting is the most bytes of Sink.Greeting.
+const MaxGreeting = 64
+
 // Region is registered memory.
 type Region interface {
 	Addr() uint64
@@ -73,20 +80,25 @@ type Region interface {
 }
 
 // Transport moves messages between ranks. Messages to one peer (eager, rendezvous requests,
-// control, Fin) arrive in the order of the calls. Calls for a lost peer return ErrAgain until
-// Sink.PeerLost has reported the loss, and from then on an error that is not.
+// control, Fin) arrive in the order of the calls. The first that is posted to a peer begins a
+// connection: it and all others return ErrAgain until Sink.Connected. There is no limit to how long
+// that takes, as the peer has to poll. Calls for a lost peer return ErrAgain until Sink.PeerLost
+// has reported the loss, and from then on an error that is not.
 type Transport interface {
 	Caps() Caps
-	// Address is what the peers pass to Connect: device address, queue pair numbers for every rank,
-	// mode, version, eager limit. Its encoding is versioned.
+	// Address is what the peers pass to Connect: version, mode, job, rank, size, eager limit and
+	// the device's address. It is as long for a large job as for a small one.
 	Address() []byte
-	// Connect connects to rank peer, without waiting for it. addr is the peer's Transport.Address;
-	// an error names the difference in version, mode or eager limit, if any. It is called once for
-	// each rank, own included.
+	// Connect says how rank peer is reached. addr is the peer's Transport.Address: the caller does
+	// not change it any more. It is called once for each rank, own included, before the first Poll.
+	// An error names the difference in version, mode or eager limit, if any, or says that no wire
+	// leads there. Nothing is made or sent: the connection is made at the first post to the peer,
+	// or of the peer to this rank, while both poll.
 	Connect(peer int, addr []byte) error
 
-	// Wire names the wire to a connected peer, as the device calls it; empty where the device has
-	// only one. It may change once, before the first message, and remains after the peer is lost.
+	// Wire names the wire to a peer, as the device calls it; empty where the device has only one.
+	// Before the peer is connected it is the one that its address promises. It may change once,
+	// before the first message, and remains after the peer is lost.
 	Wire(peer int) string
 
 	// SendEager sends a tagged message; payload is copied before it returns.
@@ -104,8 +116,9 @@ type Transport interface {
 	SendCtrl(peer int, msg []byte) error
 
 	// Register makes buf readable for a peer. The transport holds the slice until Dereg. ErrAgain:
-	// this peer has its share of the device's regions, or the device has no memory; other peers may
-	// still get some.
+	// this peer has its share of the device's regions, other peers may still get some; or the
+	// device has no memory until other sends or reads end. Where none is under way that is
+	// ErrNoMemory, for Read too.
 	Register(peer int, buf []byte) (Region, error)
 	// Read copies len(dst) bytes from a peer's registered memory; Sink.ReadDone(id) reports the
 	// end. The transport owns dst until then. Reads from one peer end in the order of the calls.
@@ -118,16 +131,17 @@ type Transport interface {
 	Abandon(peer int, id uint64) bool
 
 	// Disconnect ends the connection to a rank that the engine gave up because of err: outstanding
-	// reads end with Sink.ReadDone, and the rank detects the end of the connection if it is
-	// reachable. Sink.PeerLost may follow.
+	// reads end with Sink.ReadDone, and the rank is told, with the text of err, if it is reachable.
+	// If it is not connected yet it will not be: it is told so when it asks. Sink.PeerLost may
+	// follow.
 	Disconnect(peer int, err error)
 
 	// Grant stores total, a cumulative count of credit bytes, into this rank's cell at the peer. It
-	// connects to the peer as a message does, also where total is not new. A later Grant replaces
-	// an earlier one; only the newest must arrive. There is no back-pressure: without room the
-	// transport posts it later, and Drained waits for it. An error means that the peer is lost, as
-	// Sink.PeerLost reports, or was never connected. A Grant does not wake the peer. Granted reads
-	// the cell that the peer writes at this rank.
+	// connects to the peer as a message does, also where total is not new, and is posted when the
+	// connection is made. A later Grant replaces an earlier one; only the newest must arrive. There
+	// is no back-pressure: without room the transport posts it later, and Drained waits for it. An
+	// error means that the peer is lost, as Sink.PeerLost reports. A Grant does not wake the peer.
+	// Granted reads the cell that the peer writes at this rank.
 	Grant(peer int, total uint64) error
 	Granted(peer int) uint64
 
@@ -158,6 +172,16 @@ type Transport interface {
 // Sink is the interface that a transport calls from inside Poll; the engine implements it. Slices
 // are lent. A Sink may call the transport's posting methods, but not Poll.
 type Sink interface {
+	// Greeting is what the peer's Connected gets: at most MaxGreeting bytes, which are copied. It
+	// is called once for each peer, inside Poll, when a connection to it begins, before any message
+	// of the peer is reported.
+	Greeting(peer int) []byte
+	// Connected reports that the connection to a peer is made: from now on posts to it succeed,
+	// also inside of this call. greeting is that of the peer's Sink, lent, and as little to be
+	// trusted as a message. Messages of the peer may have come before. It is called once, before
+	// any post to the peer has succeeded. An error ends the link with the peer, which is told; it
+	// is ErrProtocol where the greeting breaks the protocol. The own rank gets both calls too.
+	Connected(peer int, greeting []byte) error
 	// Eager reports an unexpected eager message.
 	Eager(src int, appCtx uint32, tag uint64, payload []byte)
 	// Rndv reports an unexpected rendezvous request.

@@ -1,5 +1,10 @@
 package verbs
 
+import (
+	"io"
+	"sync"
+)
+
 // Device is an opened device. Destroy an object before the objects that it was created from;
 // destroying one that is still in use fails with EBUSY, as with libibverbs.
 type Device interface {
@@ -15,6 +20,29 @@ type Device interface {
 	CreateCompChannel() (CompChannel, error)
 	CreateCQ(attr CQInitAttr) (CQ, error)
 
+	// Reaches reports over which wire this device reaches the one at addr, as far as the two
+	// addresses tell; it makes nothing, and asks nobody. Its own address it reaches. EINVAL: addr
+	// is no address; EHOSTUNREACH: no wire of the two devices fits.
+	Reaches(addr []byte) (wire string, err error)
+
+	// Tell sends msg, 1 to MaxTell bytes, to the device at to; both are copied. What is told on a
+	// line (Told) arrives once and in order, unless the line ends, which PollTold reports: then the
+	// last messages may be lost. A Tell after the end begins another line, even if the end was not
+	// polled yet.
+	//
+	// After an error nothing was told. ENOBUFS: too much waits to be sent to that device, tell
+	// again after a poll. EINVAL: the length, to is no address, or it is the device's own.
+	// EHOSTUNREACH: see Reaches. EBADF: the device is closed.
+	Tell(to, msg []byte) error
+	// PollTold returns the oldest message that was told to this device and not polled yet, or,
+	// after the messages of a line, its end, once. false: there is none. It does not block, and
+	// makes no progress: messages come during CQ.Drain. Messages that were not polled when the
+	// device is closed are lost.
+	//
+	// At most 16 messages of one device wait to be polled; one more breaks the protocol, and ends
+	// the line. So the two programs agree on how many they tell without an answer.
+	PollTold() (Told, bool)
+
 	// PollAsync returns the oldest asynchronous event (ibv_get_async_event without blocking).
 	// Events need no acknowledgement.
 	PollAsync() (AsyncEvent, bool)
@@ -24,16 +52,43 @@ type Device interface {
 	Close() error
 }
 
+// Sharer is a Device with memory that stays registered while the program uses it for many
+// transfers. Not every device is one.
+type Sharer interface {
+	// Share registers buf until Close of the result, whatever protection domain uses it: buf must
+	// not be moved or freed before. Within it further regions are registered as anywhere. fd is a
+	// memfd of exactly these pages, whose size is sealed, or -1; the device does not close it.
+	//
+	// It fails with EEXIST where part of buf is shared already, and Close with EBUSY while regions
+	// lie in it. Calls belong to the device's owner.
+	Share(buf []byte, fd int) (io.Closer, error)
+}
+
+// Async is a Device that needs to be told to work by itself while its program computes. A NIC does
+// so anyway, and is none.
+type Async interface {
+	// Async begins that, once, before the first CompChannel.Wait. From then on every call of the
+	// device, or of what was made from it, is made with owner held; CompChannel.Wait,
+	// CompChannel.Wake and Close are the exceptions.
+	Async(owner sync.Locker) error
+	// PollingEnded tells that the program stops polling for now, and that something is under way
+	// that is worth a wake-up. The device may make progress in the call, but calls no Handler, and
+	// no Handler calls it.
+	PollingEnded()
+}
+
 // PD is a protection domain: memory regions, shared receive queues and queue pairs work together
 // only within one.
 type PD interface {
 	// RegMR registers buf for work requests (lkey) and, as access allows, for peers (rkey). buf
-	// must not be moved or freed before Dereg: the device holds the slice and, for Go memory, pins
-	// it. A zero-length buf is EINVAL.
+	// must not be moved or freed before Dereg: the region holds the slice and, for Go memory, pins
+	// it. A zero-length buf is EINVAL. ENOMEM: the device has no more regions, or the memory that
+	// may be locked (RLIMIT_MEMLOCK) does not suffice; another region's Dereg may help.
 	RegMR(buf []byte, access AccessFlags) (MR, error)
 	// CreateSRQ creates a shared receive queue. attr is updated to the granted limits (TMO 1.2).
 	CreateSRQ(attr *SRQInitAttr) (SRQ, error)
-	// CreateQP creates a queue pair in state RESET. attr.Cap is updated to the granted limits.
+	// CreateQP creates a queue pair in state RESET. attr.Cap and attr.ReadFaults are updated to
+	// what is granted.
 	CreateQP(attr *QPInitAttr) (QP, error)
 	// Dealloc fails with EBUSY while the PD has objects.
 	Dealloc() error
@@ -64,9 +119,10 @@ type QuietMR interface {
 
 // CompChannel is a completion event channel.
 type CompChannel interface {
-	// Wait blocks until an armed CQ of this channel may have a completion, until Wake, or until
-	// Close (then it returns an error). Spurious ends are legal. Any goroutine may call it, one at
-	// a time, concurrently with the device's other calls.
+	// Wait blocks until an armed CQ of this channel may have a completion, until something comes
+	// for PollTold or PollAsync while one is armed, until Wake, or until Close (then it returns an
+	// error). Spurious ends are legal. Any goroutine may call it, one at a time, concurrently with
+	// the device's other calls.
 	Wait() error
 	// Wake ends the current Wait or, if there is none, the next one. Any goroutine may call it.
 	Wake()
@@ -76,8 +132,8 @@ type CompChannel interface {
 // Handler is given completions by CQ.Drain, one at a time.
 type Handler interface {
 	// Complete handles a completion. wc and wc.Data are valid during the call. It may post to queue
-	// pairs and SRQs, and move queue pairs to ERR, but neither poll a CQ, nor arm one, nor reset or
-	// destroy anything.
+	// pairs and SRQs, move queue pairs to ERR, and tell, but neither poll a CQ, nor arm one, nor
+	// reset or destroy anything.
 	//
 	// again is for receives of an SRQ whose wc.Data is set, since these have not used their buffer:
 	// true posts the receive again, as it was.
@@ -94,7 +150,7 @@ type CQ interface {
 	// what has come behind it is left to the next. Else it does nothing.
 	Stop()
 	// Arm requests one event on the channel at the next completion (ibv_req_notify_cq). To lose no
-	// event: Arm, Drain once more, and Wait only if that found nothing.
+	// event: Arm, Drain and PollTold once more, and Wait only if these found nothing.
 	Arm(solicitedOnly bool) error
 	// Disarm cancels Arm, so that peers need not signal a poller. An event may still come.
 	Disarm()
@@ -122,13 +178,18 @@ type SRQ interface {
 // QP is a queue pair.
 type QP interface {
 	Num() uint32
+	// State is the state that was last set by Modify: a device may not know of an error before a
+	// completion, or an event, tells of it. A program that asks for the state of a queue pair to
+	// find errors misses some.
 	State() QPState
 	// Modify changes the attributes in mask. It enforces the transitions and the required and
 	// optional attributes of ibv_modify_qp(3) (TMO 8.1); on failure it changes nothing.
 	Modify(attr *QPAttr, mask QPAttrMask) error
-	Query() (QPAttr, QPInitAttr)
+	// Query returns the attributes, and those of creation. It may be a system call, and fail.
+	Query() (QPAttr, QPInitAttr, error)
 	// PostSend posts a chain of work requests. On failure it returns the first failing one; those
 	// before it are posted. The device owns the buffers until completion, except with SendInline.
+	// In ERR a request is accepted, and completes with WR_FLUSH_ERR behind those before it.
 	PostSend(wr *SendWR) (bad *SendWR, err error)
 	// PostRecv posts receives to the QP's own queue; EINVAL if the QP has an SRQ.
 	PostRecv(wr *RecvWR) (bad *RecvWR, err error)
@@ -142,8 +203,9 @@ type DeviceAttr struct {
 	MaxSRQ, MaxSRQWR, SRQSGE int
 	MaxMR                    int
 	MaxMsgSize               uint64 // bytes of one message
-	MaxInline                int    // largest SendInline payload, bytes
+	MaxInline                int    // largest SendInline payload that CreateQP grants, bytes; a NIC's is found by trying
 	MaxQPRdAtom              int    // RDMA reads outstanding at a QP as their target
+	MaxQPInitRdAtom          int    // RDMA reads outstanding at a QP as their initiator
 	MaxMTU                   MTU
 	TM                       TMCaps
 	ReadFaults               bool     // QPInitAttr.ReadFaults is supported
@@ -250,6 +312,9 @@ const (
 	EventQPAccessErr      AsyncEventType = 3
 	EventCommEst          AsyncEventType = 4
 	EventSQDrained        AsyncEventType = 5
+	EventDeviceFatal      AsyncEventType = 8 // the device works no more: close it
+	EventPortActive       AsyncEventType = 9
+	EventPortErr          AsyncEventType = 10 // the port is down; queue pairs fail by themselves if it stays so
 	EventSRQErr           AsyncEventType = 14
 	EventSRQLimitReached  AsyncEventType = 15
 	EventQPLastWQEReached AsyncEventType = 16
@@ -258,6 +323,6 @@ const (
 // AsyncEvent is an asynchronous event.
 type AsyncEvent struct {
 	Type AsyncEventType
-	QP   uint32 // number of the QP or SRQ concerned
-	Err  error  // software device: the cause, e.g. that the peer's process is gone; else nil
+	QP   uint32 // number of the QP or SRQ concerned; 0 with events of the device and its port
+	Err  error  // the cause where the device knows one, e.g. that the peer's process is gone; else nil
 }

@@ -23,10 +23,10 @@ func (e *Error) Error() string {
 // Unwrap returns the errno.
 func (e *Error) Unwrap() error { return e.Errno }
 
-// Reasons why a queue pair has lost its peer: AsyncEvent.Err is one of these where the device
-// knows.
+// Reasons why a queue pair has lost its peer, or a line has ended: AsyncEvent.Err, or Told.Err, is
+// one of these where the device knows.
 var (
-	ErrPeerClosed  = errors.New("the peer has destroyed its queue pair")
+	ErrPeerClosed  = errors.New("the peer has closed its end")
 	ErrPeerEnded   = errors.New("the peer's process has ended or was killed")
 	ErrPeerFailed  = errors.New("the peer's queue pair is in error")
 	ErrUnreachable = errors.New("cannot connect")

@@ -47,11 +47,12 @@ type QPInitAttr struct {
 	Type           QPType
 	SQSigAll       bool // every send request is signalled
 
-	// ReadFaults is an extension that no NIC has (DeviceAttr.ReadFaults). An RDMA READ fails alone,
-	// and both QPs stay in RTS (WCStatus.FailsAlone), if one of its regions was deregistered, the
-	// peer's (WCRemAccessErr) or that which it reads into (WCLocProtErr), or has memory that is
-	// unmapped or protected (WCRemOpErr, WCLocAccessErr). Nothing is written after Dereg has
-	// returned nil. So either buffer can be freed before the READ has ended.
+	// ReadFaults is an extension that no NIC has (DeviceAttr.ReadFaults); CreateQP clears it where
+	// it is not granted. An RDMA READ fails alone, and both QPs stay in RTS (WCStatus.FailsAlone),
+	// if one of its regions was deregistered, the peer's (WCRemAccessErr) or that which it reads
+	// into (WCLocProtErr), or has memory that is unmapped or protected (WCRemOpErr,
+	// WCLocAccessErr). Nothing is written after Dereg has returned nil. So either buffer can be
+	// freed before the READ has ended.
 	ReadFaults bool
 }
 
@@ -106,12 +107,12 @@ type QPAttr struct {
 	DestQPN         uint32
 	AccessFlags     AccessFlags
 	AV              AddressVector
-	PKeyIndex       uint16
-	Port            uint8
-	MaxRdAtomic     uint8 // outstanding RDMA READs as initiator
-	MaxDestRdAtomic uint8 // as target
-	MinRNRTimer     uint8 // code, see TMO 8.1
-	Timeout         uint8 // 0 = for ever, n = 4.096 us x 2^n
-	RetryCnt        uint8 // 0..7
-	RNRRetry        uint8 // 0..6, 7 = for ever
+	PKeyIndex       uint16 // 0: the P_Key that the device was opened with
+	Port            uint8  // 1: the port that the device was opened with
+	MaxRdAtomic     uint8  // outstanding RDMA READs as initiator
+	MaxDestRdAtomic uint8  // as target
+	MinRNRTimer     uint8  // code, see TMO 8.1
+	Timeout         uint8  // 0 = for ever, n = 4.096 us x 2^n
+	RetryCnt        uint8  // 0..7
+	RNRRetry        uint8  // 0..6, 7 = for ever
 }

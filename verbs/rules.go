@@ -178,7 +178,8 @@ func (o SendOpcode) String() string {
 
 // String is the name of the event in libibverbs.
 func (e AsyncEventType) String() string {
-	return names([]string{"CQ_ERR", "QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR", "COMM_EST", "SQ_DRAINED", 14: "SRQ_ERR",
+	return names([]string{"CQ_ERR", "QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR", "COMM_EST", "SQ_DRAINED", 8: "DEVICE_FATAL",
+		9: "PORT_ACTIVE", 10: "PORT_ERR", 14: "SRQ_ERR",
 		15: "SRQ_LIMIT_REACHED", 16: "QP_LAST_WQE_REACHED"}, int(e), "event")
 }
 

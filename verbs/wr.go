@@ -1,7 +1,7 @@
 package verbs
 
-// SGE is a scatter/gather entry. The device holds the slice until the request's completion was
-// polled.
+// SGE is a scatter/gather entry. The device uses the memory until the request's completion was
+// polled, also if it does not hold the slice: the region is not deregistered before.
 type SGE struct {
 	Data []byte
 	LKey uint32 // of the region that contains Data; not checked for SendInline

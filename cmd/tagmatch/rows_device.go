@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -8,29 +9,51 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// deviceRows opens the software device on all its wires, as auto does, and on each of them, and
-// shows its attributes. A wire that this host lacks is a fact to show, not a fault.
+// deviceRows opens the software device on all its wires, as auto does, and on each of them, and the
+// devices of registered drivers, and shows their attributes. What this host lacks is a fact to
+// show, not a fault.
 func deviceRows(func(string) string) ([]row, error) {
 	rows, err := autoRows()
-	if err != nil {
-		return rows, err
+	errs := []error{err}
+	add := func(section string, open func() (verbs.Device, error), more ...row) {
+		list, err := openedRows(section, open, more...)
+		rows, errs = append(rows, list...), append(errs, err)
 	}
 	for _, wire := range []string{soft.WireSHM, soft.WireTCP} {
 		section := "device " + wire
-		d, err := soft.Open(soft.Config{Wires: []string{wire}})
-		if err != nil {
-			rows = append(rows, row{section, "not available", err.Error(), ""})
-			continue
-		}
-		rows = append(rows, attrRows(section, d.Attr())...)
+		var thresholds []row
 		for _, t := range soft.Thresholds(wire) {
-			rows = append(rows, row{section, "threshold", fmt.Sprint(t.Bytes, " bytes"), t.What})
+			thresholds = append(thresholds, row{section, "threshold", fmt.Sprint(t.Bytes, " bytes"), t.What})
 		}
-		if err := d.Close(); err != nil {
-			return rows, err
+		add(section, openSoft(wire), thresholds...)
+	}
+	for _, d := range verbs.Drivers() {
+		names, err := d.Devices()
+		if err != nil {
+			rows = append(rows, row{"driver " + d.Name(), notAvailable, err.Error(), ""})
+		}
+		for _, name := range names {
+			add("device "+name, func() (verbs.Device, error) { return d.Open(name, verbs.DriverConfig{Lines: openSoft(soft.WireTCP)}) },
+				row{"device " + name, "driver", d.Name(), ""})
 		}
 	}
-	return rows, nil
+	return rows, errors.Join(errs...)
+}
+
+// notAvailable is the name of the row of what this host lacks.
+const notAvailable = "not available"
+
+func openSoft(wire string) func() (verbs.Device, error) {
+	return func() (verbs.Device, error) { return soft.Open(soft.Config{Wires: []string{wire}}) }
+}
+
+// openedRows shows a device that can be opened, or why it cannot.
+func openedRows(section string, open func() (verbs.Device, error), more ...row) ([]row, error) {
+	d, err := open()
+	if err != nil {
+		return []row{{section, notAvailable, err.Error(), ""}}, nil
+	}
+	return append(attrRows(section, d.Attr()), more...), d.Close()
 }
 
 // autoRows shows which wires a rank on this host would use, as far as that depends on the host:
@@ -40,7 +63,7 @@ func autoRows() ([]row, error) {
 	const section = "device auto"
 	d, err := soft.Open(soft.Config{})
 	if err != nil {
-		return []row{{section, "not available", err.Error(), ""}}, nil
+		return []row{{section, notAvailable, err.Error(), ""}}, nil
 	}
 	rows := []row{{section, "wires, best first", strings.Join(d.Attr().Wires, ", "), ""}}
 	if err := d.Missing(); err != nil {
@@ -61,7 +84,7 @@ func attrRows(section string, a verbs.DeviceAttr) []row {
 	}{
 		{"queue pairs", a.MaxQP}, {"work requests a queue", a.MaxQPWR}, {"scatter/gather entries", a.MaxSGE},
 		{"completions a queue", a.MaxCQE}, {"shared receives a queue", a.MaxSRQWR}, {"memory regions", a.MaxMR},
-		{"reads in flight", a.MaxQPRdAtom},
+		{"reads in flight, answered", a.MaxQPRdAtom}, {"reads in flight, asked", a.MaxQPInitRdAtom},
 	} {
 		rows = append(rows, row{section, "most " + n.name, fmt.Sprint(n.value), ""})
 	}

@@ -32,9 +32,6 @@ const (
 	TMSRQ = "tmsrq" // the device matches
 )
 
-// Devices lists the devices of this build, "auto" first. The slice is the caller's.
-func Devices() []string { return []string{Auto, SHM, TCP} }
-
 // Transports lists the transports of this build, "auto" first. The slice is the caller's.
 func Transports() []string { return []string{Auto, RC, TMSRQ} }
 
@@ -150,8 +147,8 @@ func (c *Config) fill() {
 	c.MaxTags, c.OffloadMin = cmp.Or(c.MaxTags, defaultTags), cmp.Or(c.OffloadMin, defaultOffloadMin)
 }
 
-// AutoAsync reports what AsyncAuto comes to, in a job that is not too large for tmsrq. With one
-// thread for Go code the device could not work while the program computes.
+// AutoAsync reports what AsyncAuto comes to. With one thread for Go code the device could not work
+// while the program computes.
 func (c *Config) AutoAsync() bool {
 	return c.Transport == Auto && c.Progress != ProgressManual && c.MaxTags >= 0 && runtime.GOMAXPROCS(0) > 1
 }
@@ -171,28 +168,6 @@ var (
 	allowedPeer  = fmt.Sprintf("give %v to %v, or 0 for the default", keepalive.Min, maxPeer)
 	allowedMin   = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for no minimum", maxLimit)
 )
-
-// checkDevice returns an error that names the fault of a Config.Device, or nil.
-func checkDevice(name string) error {
-	if name == Auto {
-		return nil
-	}
-	list := strings.Split(name, ",")
-	if len(list) == 1 {
-		return known(name, Devices())
-	}
-	for i, n := range list {
-		switch {
-		case n == Auto:
-			return fmt.Errorf("auto stands alone: %s", oneOf(Devices()))
-		case !slices.Contains(Devices(), n):
-			return fmt.Errorf("there is no device %q: %s", n, oneOf(Devices()))
-		case slices.Contains(list[:i], n):
-			return fmt.Errorf("%s is named twice", n)
-		}
-	}
-	return nil
-}
 
 func checkTransport(name string) error { return known(name, Transports()) }
 

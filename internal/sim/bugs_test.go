@@ -166,7 +166,7 @@ var bugs = map[string]*bug{
 		done: func(s *badSink, id, n uint64) { s.Sink.Delivered(id, n+1, nil) },
 	},
 	"cancel without an answer": {kind: "unfinished", steps: 2, lost: true},
-	"loss not told":            {kind: "unseen loss", steps: 1, deaf: true},
+	"loss not told":            {kind: "unseen loss", steps: 2, deaf: true},
 }
 
 // into places the bug between an engine and a transport.

@@ -19,7 +19,7 @@ func (w *world) check() error {
 			continue
 		}
 		for _, o := range r.ops {
-			if err := errors.Join(o.checkBuffer(r.returned()), w.checkOutcome(r, o)); err != nil {
+			if err := errors.Join(o.checkBuffer(w.wentBack(r, o)), w.checkOutcome(r, o)); err != nil {
 				return err
 			}
 		}
@@ -46,7 +46,7 @@ func (w *world) closed() error {
 			return fail("unfinished", "rank %d, after its engine was closed: %s", r.id, r.active[0])
 		}
 		for _, o := range r.ops {
-			if err := o.checkBuffer(r.returned()); err != nil {
+			if err := o.checkBuffer(w.wentBack(r, o)); err != nil {
 				return err
 			}
 			allowed := o.err == nil || o.received() || o.canceled() || w.full(o) || o.lost() || errors.Is(o.err, progress.ErrClosed) ||
@@ -81,7 +81,7 @@ func (w *world) checkHanging() error {
 			if (o.isRecv() || o.look) && o.retired(r.id) {
 				return fail("hanging", "rank %d has closed its Comm, and still waits: %s", r.id, o)
 			}
-			acked := func(rank int) bool { return o.peer < 0 && r.returned() && slices.Contains(r.acked[o.comm], rank) }
+			acked := func(rank int) bool { return o.peer < 0 && w.wentBack(r, o) && slices.Contains(r.acked[o.comm], rank) }
 			if slices.ContainsFunc(failed, func(rank int) bool { return o.endsWith(rank) && !acked(rank) }) {
 				return fail("hanging", "rank %d lost %v, and still waits: %s", r.id, failed, o)
 			}
@@ -90,7 +90,7 @@ func (w *world) checkHanging() error {
 			}
 		}
 		for _, p := range w.ranks {
-			if (p.dead || w.cut[pair(r.id, p.id)]) && !slices.Contains(failed, p.id) {
+			if (p.dead || w.cut[pair(r.id, p.id)] && w.knows(r.id, p.id).begun) && !slices.Contains(failed, p.id) {
 				return fail("unseen loss", "rank %d lost %v, and has not seen that rank %d is lost", r.id, failed, p.id)
 			}
 		}
@@ -132,8 +132,10 @@ func (w *world) killed() bool {
 }
 
 // checkLosses finds ranks that lost each other without a fault of the plan. Each device may let
-// some queue pairs fail. A connection is counted once, however often this is called.
+// some queue pairs fail. A connection is counted once, however often this is called. Who has
+// aborted the job connects to nobody any more: those losses are not counted.
 func (w *world) checkLosses() error {
+	refuses := w.plan.Params.Unmet && w.aborted()
 	for _, r := range w.ranks {
 		if r.dead {
 			continue
@@ -141,7 +143,9 @@ func (w *world) checkLosses() error {
 		for _, peer := range r.engine.Failed() {
 			if !w.ranks[peer].dead && !w.cut[pair(r.id, peer)] {
 				w.cut[pair(r.id, peer)] = true
-				w.cov[KilledQPs]++
+				if !refuses {
+					w.cov[KilledQPs]++
+				}
 			}
 		}
 	}
@@ -168,7 +172,7 @@ func (w *world) checkOutcome(r *rank, o *op) error {
 	concerned := w.concerned(r, o)
 	switch {
 	case !o.inTime():
-	case o.probed != nil && o.received() && o.st != *o.probed && !r.returned():
+	case o.probed != nil && o.received() && o.st != *o.probed && !w.wentBack(r, o):
 		return fail("probe", "rank %d: a probe has found %+v, and then: %s", r.id, *o.probed, o)
 	case o.look && o.err == nil && !w.sent(r, o):
 		return fail("probe", "rank %d: a probe has found %+v, which nobody has sent: %s", r.id, o.st, o)

@@ -76,6 +76,12 @@ const (
 	LateMessages
 	Reused
 	FreeBesideLoss
+	MetByOne
+	MetByBoth
+	Refused
+	EndTold
+	EndedMidway
+	LostBeforeMet
 	events
 )
 
@@ -145,6 +151,12 @@ var eventNames = [events]string{
 	LateMessages:   "messages that came to a rank that had closed their Comm",
 	Reused:         "contexts used again by a rank",
 	FreeBesideLoss: "contexts that became free at a rank although one was lost",
+	MetByOne:       "connections that one end has begun",
+	MetByBoth:      "connections that both ends have begun",
+	Refused:        "connections refused, as the other end had given up the rank",
+	EndTold:        "losses that the other end has told of",
+	EndedMidway:    "connections that ended while they were made",
+	LostBeforeMet:  "losses of ranks that nothing had begun with",
 	GroupSpared:    "receives from any rank of a Comm that wait, beside the loss of another rank",
 }
 

@@ -50,8 +50,9 @@ func (d *delivery) alike(e *delivery) bool {
 	return d.recv != nil && e.recv != nil && d.couldBe(e.recv) && e.couldBe(d.recv)
 }
 
-// resembles reports whether the receives of two messages could have each other's, where that makes
-// a difference: of equal messages only where a receive went back behind one that was posted later.
-func (d *delivery) resembles(e *delivery, returned bool) bool {
-	return d.alike(e) && (returned || !bytes.Equal(d.send.content, e.send.content))
+// resemble reports whether the receives of two messages to a rank could have each other's, where
+// that makes a difference: of equal messages only where one of the two receives may have gone back
+// behind the other, which was posted later.
+func (w *world) resemble(r *rank, d, e *delivery) bool {
+	return d.alike(e) && (!bytes.Equal(d.send.content, e.send.content) || w.wentBack(r, d.recv) || w.wentBack(r, e.recv))
 }

@@ -72,6 +72,22 @@ func breaks() Step          { return Step{Do: OpBreak, Rank: 0, Peer: 1} }
 func message() []Step       { return []Step{gets(100), sends(8)} }
 func (w *world) first() *op { return w.ranks[1].ops[0] }
 
+// takenBack has rank 1 receive, in software, a message that rank 0 has back while it is read.
+func takenBack() []Step {
+	return []Step{{Do: OpRecv, Rank: 1, Peer: 0, Tag: 7, Raw: true, Size: 2000},
+		{Do: OpSend, Rank: 0, Peer: 1, Tag: 7, Raw: true, Size: 1000, Call: true}, {Do: OpPoll, Rank: 1, N: 1}, {Do: OpExpire, Rank: 0}}
+}
+
+// besideReturned is spoil in a world where a receive of rank 1 went back to its place, and nothing
+// in another.
+func besideReturned(spoil func(w *world)) func(w *world) {
+	return func(w *world) {
+		if w.ranks[1].returned() {
+			spoil(w)
+		}
+	}
+}
+
 // waits adds an operation that never ends.
 func waits(w *world, peer int) {
 	w.ranks[1].add(&op{pattern: pattern{peer: peer}}, make(chan struct{}))
@@ -113,9 +129,11 @@ var failings = map[string]*failing{
 	}},
 	"waits after the close": {kind: "unfinished", says: "after its engine was closed", closed: func(w *world) { waits(w, 0) }},
 
-	"write after the close":        {kind: "late write", steps: message(), closed: func(w *world) { w.first().mem[guard] ^= 1 }},
-	"write before the buffer":      {kind: "overrun", says: "around", steps: message(), checked: touched(-guard)},
-	"write behind the message":     {kind: "overrun", says: "behind the message", steps: message(), checked: touched(50)},
+	"write after the close":    {kind: "late write", steps: message(), closed: func(w *world) { w.first().mem[guard] ^= 1 }},
+	"write before the buffer":  {kind: "overrun", says: "around", steps: message(), checked: touched(-guard)},
+	"write behind the message": {kind: "overrun", says: "behind the message", steps: message(), checked: touched(50)},
+	"write beside a receive that went back": {kind: "overrun", says: "behind the message", steps: append(message(), takenBack()...),
+		checked: besideReturned(touched(50))},
 	"write of a cancelled receive": {kind: "overrun", says: "of a cancelled receive", steps: []Step{gets(100)}, checked: touched(50)},
 
 	"error of a close":     {kind: "error", says: "an errOdd", steps: message(), closed: spoilt(errOdd)},

@@ -18,6 +18,7 @@ func NewPlan(seed uint64) *Plan {
 	g.steps()
 	g.probes(rand.New(rand.NewPCG(seed, 8)))
 	g.comms(rand.New(rand.NewPCG(seed, 9)))
+	g.meet(rand.New(rand.NewPCG(seed, 10)))
 	return g.p
 }
 

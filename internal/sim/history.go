@@ -313,7 +313,7 @@ func (w *world) explain(r *rank, mail [][]delivery) error {
 		for i := range mail[src] {
 			for j := range mail[src][:i] {
 				m, n := &mail[src][i], &mail[src][j]
-				if !m.resembles(n, r.returned()) {
+				if !w.resemble(r, m, n) {
 					continue
 				}
 				m.recv, n.recv = n.recv, m.recv
@@ -325,6 +325,17 @@ func (w *world) explain(r *rank, mail [][]delivery) error {
 		}
 	}
 	return err
+}
+
+// wentBack reports whether a receive may have gone back to its place: some of its rank have, and it
+// matches a message that its sender has asked to have back, which stayed there until it was
+// received.
+func (w *world) wentBack(r *rank, o *op) bool {
+	return r.returned() && slices.ContainsFunc(w.ranks, func(p *rank) bool {
+		return slices.ContainsFunc(p.ops, func(s *op) bool {
+			return s.send && s.peer == r.id && s.ending && w.announced(s) && (s.tag^o.tag)&o.mask == 0
+		})
+	})
 }
 
 // vanished reports whether a receive may have had a message that is left out of the history: then

@@ -163,8 +163,8 @@ func (o *op) String() string {
 
 // checkBuffer detects illegal writes: after the end (V4), before and behind the buffer, behind the
 // message, and to receives that were cancelled. A lost peer may leave anything in a buffer, and so
-// may a message that was withdrawn, where receives went back.
-func (o *op) checkBuffer(returned bool) error {
+// may a message that was withdrawn, where the receive may have gone back.
+func (o *op) checkBuffer(wentBack bool) error {
 	if xxhash.Sum64(o.mem) != o.sum {
 		return fail("late write", "V4: the buffer was written to after its end: %s", o)
 	}
@@ -173,7 +173,7 @@ func (o *op) checkBuffer(returned bool) error {
 		return fail("overrun", "bytes around the buffer were written to: %s", o)
 	}
 	switch {
-	case returned:
+	case wentBack:
 	case o.received() && !untouched(o.buf[len(o.got()):]):
 		return fail("overrun", "bytes behind the message were written to: %s", o)
 	// A call may have begun to read a message.

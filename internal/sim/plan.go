@@ -27,6 +27,7 @@ type Plan struct {
 type Params struct {
 	Ranks     int
 	Transport string // "rc" or "tmsrq"
+	Unmet     bool   `json:",omitempty"` // no ranks are connected before the first step
 	Mux       bool   // two hosts, each with its own fabric; a second device connects them
 	Tags      int    // receives that the list holds, 0: no list
 	Vectors   bool   // every second send and receive that does not block is one of several parts
@@ -67,6 +68,7 @@ const (
 	OpStep   Op = "step"   // the device of Rank works N times without its program
 	OpBreak  Op = "break"  // the link between Rank and Peer breaks
 	OpKill   Op = "kill"   // Rank dies
+	OpLose   Op = "lose"   // the launcher tells Rank that Peer is lost
 	OpAck    Op = "ack"    // Rank acknowledges the losses that it knows of, or the N-th of them, from 1
 	OpFlush  Op = "flush"  // Rank calls Flush
 	OpExpire Op = "expire" // the context of Rank's call ends
@@ -75,7 +77,7 @@ const (
 	OpOpen   Op = "open"   // Comm is made again, if all have closed it
 )
 
-var ops = []Op{OpSend, OpSsend, OpRecv, OpProbe, OpTake, OpUse, OpDrop, OpCancel, OpPoll, OpStep, OpBreak, OpKill, OpAck, OpFlush, OpExpire, OpAbort, OpClose, OpOpen}
+var ops = []Op{OpSend, OpSsend, OpRecv, OpProbe, OpTake, OpUse, OpDrop, OpCancel, OpPoll, OpStep, OpBreak, OpKill, OpLose, OpAck, OpFlush, OpExpire, OpAbort, OpClose, OpOpen}
 
 // Step is one decision of the scheduler.
 type Step struct {
@@ -189,6 +191,8 @@ func (s *Step) String() string {
 		return fmt.Sprintf("rank %d: %s Comm %d", s.Rank, s.Do, s.Comm)
 	case OpOpen:
 		return fmt.Sprintf("%s Comm %d again", s.Do, s.Comm)
+	case OpLose:
+		return fmt.Sprintf("rank %d: %s rank %d", s.Rank, s.Do, s.Peer)
 	case OpBreak:
 		return fmt.Sprintf("rank %d: %s the link to %d", s.Rank, s.Do, s.Peer)
 	}

@@ -145,6 +145,8 @@ func (w *world) step(s *Step) {
 		w.breakLink(r, peer)
 	case OpKill:
 		w.kill(r)
+	case OpLose:
+		w.lose(r, peer)
 	case OpClose:
 		w.closeComm(r, c)
 	case OpOpen:
@@ -179,16 +181,18 @@ func (w *world) works(r *rank, n int) {
 	}
 }
 
+// breakLink breaks what connects two ranks, if there is anything.
 func (w *world) breakLink(a, b *rank) {
 	if a == b || b.dead {
 		return
 	}
+	broken := false
 	for i, d := range a.devices { // only one of them connects the two
 		if a.fabrics[i] == b.fabrics[i] {
-			softtest.Break(a.fabrics[i], d, b.devices[i])
+			broken = softtest.Break(a.fabrics[i], d, b.devices[i]) || broken
 		}
 	}
-	if !w.cut[pair(a.id, b.id)] {
+	if broken && !w.cut[pair(a.id, b.id)] {
 		w.cut[pair(a.id, b.id)] = true
 		w.cov[BrokenLinks]++
 	}

@@ -18,6 +18,7 @@ func (w *world) settle() error {
 			w.use(r, 0, false)
 		}
 	}
+	w.news()
 	if err := w.rest(); err != nil {
 		return err
 	}

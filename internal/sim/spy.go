@@ -10,6 +10,7 @@ import (
 // and refuses requests as if there were no room.
 type spy struct {
 	transport.Transport
+	id   int
 	dice *refusals
 	list *spyList
 }
@@ -50,7 +51,7 @@ func (w *world) watched(id int, open opener) opener {
 		}
 		q := &w.plan.Params
 		rng := rand.New(rand.NewPCG(w.plan.Seed, uint64(id)))
-		y := &spy{Transport: tr, dice: &refusals{w: w, rng: rng, most: q.Refuse}}
+		y := &spy{Transport: tr, id: id, dice: &refusals{w: w, rng: rng, most: q.Refuse}}
 		if list := tr.TagList(); list != nil {
 			y.list = &spyList{TagList: list, dice: &refusals{w: w, rng: rng, most: q.RefuseOps}}
 			s.counts, s.count = true, q.TM.InitialCount
@@ -75,7 +76,7 @@ func (s *spy) TagList() transport.TagList {
 }
 
 func (s *spy) SendEager(peer int, appCtx uint32, tag uint64, payload []byte) error {
-	if s.dice.refuses() {
+	if s.refuses(peer) {
 		return transport.ErrAgain
 	}
 	return s.Transport.SendEager(peer, appCtx, tag, payload)
@@ -83,7 +84,7 @@ func (s *spy) SendEager(peer int, appCtx uint32, tag uint64, payload []byte) err
 
 func (s *spy) SendEagers(peer int, appCtx uint32, msgs []transport.Eager) int {
 	for i := range msgs {
-		if s.dice.refuses() {
+		if s.refuses(peer) {
 			msgs = msgs[:i]
 			break
 		}
@@ -95,28 +96,28 @@ func (s *spy) SendEagers(peer int, appCtx uint32, msgs []transport.Eager) int {
 }
 
 func (s *spy) SendRndv(peer int, h *transport.RndvHdr) error {
-	if s.dice.refuses() {
+	if s.refuses(peer) {
 		return transport.ErrAgain
 	}
 	return s.Transport.SendRndv(peer, h)
 }
 
 func (s *spy) SendFin(peer int, appCtx uint32) error {
-	if s.dice.refuses() {
+	if s.refuses(peer) {
 		return transport.ErrAgain
 	}
 	return s.Transport.SendFin(peer, appCtx)
 }
 
 func (s *spy) SendCtrl(peer int, msg []byte) error {
-	if s.dice.refuses() {
+	if s.refuses(peer) {
 		return transport.ErrAgain
 	}
 	return s.Transport.SendCtrl(peer, msg)
 }
 
 func (s *spy) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) error {
-	if s.dice.refuses() {
+	if s.refuses(peer) {
 		return transport.ErrAgain
 	}
 	if len(dst) == s.dice.w.plan.Params.MaxRead {
@@ -175,6 +176,7 @@ func (s *spySink) Delivered(id, n uint64, err error) {
 
 func (s *spySink) PeerLost(peer int, err error) {
 	s.lost[peer] = true
+	s.w.countLoss(s.id, peer, err)
 	s.Sink.PeerLost(peer, err)
 }
 

@@ -32,6 +32,7 @@ type world struct {
 	comms    []*comm         // the present ones, by number in the plan
 	opened   []*comm         // all, by their number
 	cut      map[[2]int]bool // pairs, lower rank first, whose connection the plan broke
+	known    map[[2]int]*acquaintance
 	cov      Coverage
 	patience time.Duration // see closePatience
 	refused  int           // requests that spies refused
@@ -90,7 +91,7 @@ func (l *errorLog) WithGroup(string) slog.Handler      { return l }
 func newWorld(p *Plan) *world {
 	opts := p.Params.Fabric
 	opts.Seed = p.Seed
-	w := &world{plan: p, fabric: softtest.NewFabric(opts), cut: map[[2]int]bool{}, patience: closePatience}
+	w := &world{plan: p, fabric: softtest.NewFabric(opts), cut: map[[2]int]bool{}, known: map[[2]int]*acquaintance{}, patience: closePatience}
 	if p.Params.Mux {
 		w.near = []*soft.Fabric{softtest.NewFabric(opts), softtest.NewFabric(opts)}
 	}
@@ -112,8 +113,42 @@ func (w *world) open() error {
 		}
 		r.engine.Start()
 	}
+	if !w.plan.Params.Unmet {
+		if err := w.meet(); err != nil {
+			return err
+		}
+	}
 	w.openComms()
 	return nil
+}
+
+// meetPolls is many more than it takes.
+const meetPolls = 100_000
+
+// meet connects all ranks to each other, so that a plan begins with its first step.
+func (w *world) meet() error {
+	for _, f := range append(slices.Clone(w.near), w.fabric) {
+		softtest.Calm(f, true)
+		defer softtest.Calm(f, false)
+	}
+	for _, r := range w.ranks {
+		for _, path := range r.paths {
+			for peer := range w.ranks {
+				_ = path.Grant(peer, 0) // an error where another path leads there
+			}
+		}
+	}
+	for range meetPolls {
+		met := true
+		for _, r := range w.ranks {
+			r.engine.Poll()
+			met = met && !slices.ContainsFunc(r.paths, func(path transport.Transport) bool { return !path.Drained() })
+		}
+		if met {
+			return nil
+		}
+	}
+	return errors.New("the ranks do not come to be connected")
 }
 
 func (w *world) openRank(id int) error {

@@ -16,6 +16,7 @@ fail() { printf 'check.sh: %s\n' "$1" >&2; exit 1; }
 # build MODEL FLAGS: makes the verifier.
 build() {
   local model=$1; shift
+  flags=("$@")
   (cd "$work" && rm -f pan* model.pml* && cp "$models/$model" model.pml && spin -a "$@" model.pml >spin.log &&
     gcc -O"$optimize" -w "-D${property-SAFETY}" -DMEMLIM="$memory" -o pan pan.c) || { cat "$work/spin.log"; fail "$model $*: does not build"; }
 }
@@ -30,6 +31,9 @@ search() {
   [ -n "$errors" ] || { cat "$work/pan.log"; fail "the verifier gave no result"; }
 }
 
+# show prints the run that leads to the error.
+show() { (cd "$work" && spin -t -p -g "${flags[@]}" model.pml); }
+
 report() { printf '%-6s %9s states %6ss  %s\n' "$1" "$states" "$seconds" "$2"; }
 
 # holds MODEL FLAGS: no error in all states, and every statement is reached, but for the ends of endless processes. With partial set
@@ -37,7 +41,7 @@ report() { printf '%-6s %9s states %6ss  %s\n' "$1" "$states" "$seconds" "$2"; }
 holds() {
   optimize=2 build "$@"
   search
-  [ "$errors" = 0 ] || { cat "$work/pan.log"; (cd "$work" && spin -t -p -g model.pml | tail -60); fail "$*: must hold"; }
+  [ "$errors" = 0 ] || { cat "$work/pan.log"; show | tail -60; fail "$*: must hold"; }
   if ! grep -q '^Full statespace search' "$work/pan.log" || grep -qiE 'not completed|depth too small|out of memory|memory bound' "$work/pan.log"; then
     cat "$work/pan.log"; fail "$*: not all states were searched"
   fi
@@ -71,7 +75,7 @@ case ${1-} in
   build "$@"
   search
   [ "$errors" != 0 ] || fail "$*: there is no error"
-  cd "$work" && spin -t -p -g model.pml
+  show
   exit
   ;;
 -full) full=1 memory=3500 ;;
@@ -180,9 +184,26 @@ held() {
   breaks held.pml -DMSGS=4 -DFAULT_WRAP
 }
 
+connect() {
+  local again='-DRESTARTS=1 -DBREAKS=1 -DFAILS=0'
+  holds connect.pml
+  holds connect.pml -DSTOPS
+  partial=1 holds connect.pml $again # nobody gives up
+  if [ -n "$full" ]; then
+    holds connect.pml -DBREAKS=3 -DFAILS=1
+    holds connect.pml -DRESTARTS=1
+  fi
+  ends connect.pml
+  ends connect.pml $again
+  local fault
+  for fault in READY_EARLY POST_EARLY READY_LOST NO_REFUSAL NO_END END_IGNORED LINE_IGNORED FORGIVES; do breaks connect.pml -DFAULT_$fault; done
+  for fault in OLD_HELLO READY_BLIND; do breaks connect.pml $again -DFAULT_$fault; done
+}
+
 phase
 park
 room
 notifier
 role
 held
+connect

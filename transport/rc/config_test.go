@@ -10,6 +10,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 func openLoop(t *testing.T, f *soft.Fabric, rank int) *soft.Device {
@@ -29,8 +30,11 @@ func TestConfig(t *testing.T) {
 	for _, name := range []string{"Rank", "MaxEager", "SRQDepth", "SendDepth", "Job"} {
 		require.ErrorContains(t, err, name)
 	}
-	_, err = rc.New(rc.Config{Device: dev, Size: 10_000, SendDepth: 10_000}, nil)
-	require.ErrorContains(t, err, "completion queue")
+	require.NoError(t, dev.Close())
+	dev, err = soft.Open(softtest.WithLimits(soft.Config{Fabric: soft.NewFabric()}, softtest.Limits{MaxCQE: 64}))
+	require.NoError(t, err)
+	_, err = rc.New(rc.Config{Device: dev, Size: 2, SendDepth: 64}, nil)
+	require.ErrorContains(t, err, "completion queue of 80, the device has 64")
 	require.NoError(t, dev.Close())
 }
 
@@ -45,14 +49,14 @@ func TestOpenFails(t *testing.T) {
 	require.NoError(t, dev.Close())
 }
 
-// TestLargeJob: the default send depth is reduced before the completion queue gets too large.
+// TestLargeJob: the address, and the completion queue, are as long as in a small job.
 func TestLargeJob(t *testing.T) {
 	dev := openLoop(t, soft.NewFabric(), 0)
-	tr, err := rc.New(rc.Config{Device: dev, Size: 300}, new(transporttest.Recorder))
+	tr, err := rc.New(rc.Config{Device: dev, Size: 100_000}, new(transporttest.Recorder))
 	require.NoError(t, err)
 	a, err := format.DecodeAddress(tr.Address())
 	require.NoError(t, err)
-	require.Len(t, a.QPNs[0], 300)
+	require.Equal(t, 100_000, a.Size)
 	require.NoError(t, tr.Close())
 	require.NoError(t, dev.Close())
 }

@@ -55,6 +55,20 @@ func TestTLS(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, softtest.WithTLS(soft.Config{})), New: newRC})
 }
 
+// TestNIC runs the suite on devices with all habits of NICs, and with each by itself.
+func TestNIC(t *testing.T) { nicSuite(t, softtest.AllHabits()) }
+
+func nicSuite(t *testing.T, h softtest.Habits) {
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(transporttest.Clocked, softtest.WithHabits(soft.Config{}, h)), New: newRC, Unheard: h.NoEvents})
+}
+
+func TestEachHabit(t *testing.T) {
+	testlevel.SkipIfQuick(t)
+	for name, h := range softtest.EachHabit() {
+		t.Run(name, func(t *testing.T) { nicSuite(t, h) })
+	}
+}
+
 func TestNoAllocation(t *testing.T) { transporttest.NoAllocation(t, newRC) }
 
 func Benchmark(b *testing.B) { transporttest.Benchmark(b, newDefault) }
@@ -62,3 +76,5 @@ func Benchmark(b *testing.B) { transporttest.Benchmark(b, newDefault) }
 func TestOwner(t *testing.T) {
 	transporttest.RequireOwner(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, soft.Config{}), New: newRC})
 }
+
+func TestBudget(t *testing.T) { transporttest.Budget(t, newRC) }

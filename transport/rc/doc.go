@@ -1,5 +1,5 @@
-// Package rc is the transport over plain RC queue pairs: one queue pair for each rank, all with one
-// SRQ and one CQ. Matching is in software, in the engine.
+// Package rc is the transport over plain RC queue pairs: one queue pair for each rank that
+// it talks to, all with one SRQ and one CQ. Matching is in software, in the engine.
 //
 // Concurrency: a Transport has one owner at a time (the engine, under its lock). Wait and Wake are
 // the exceptions: any goroutine may call them, without the owner's lock. The Sink is called only

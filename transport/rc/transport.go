@@ -2,6 +2,7 @@ package rc
 
 import (
 	"fmt"
+	"log/slog"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
@@ -21,8 +22,9 @@ type Config struct {
 	Size      int          // ranks in the job
 	MaxEager  int          // largest eager payload, bytes, equal on all ranks; 0: 32 KiB; below 0: 0
 	SRQDepth  int          // receive buffers, shared by all peers; 0: 512
-	SendDepth int          // send requests outstanding to each peer; 0: 256, fewer in large jobs
+	SendDepth int          // send requests outstanding to each peer; 0: 256, fewer where completion queues are short
 	Job       string       // ranks of another job are refused
+	Logger    *slog.Logger // gets a warning of each rank that does not answer; nil: silent
 }
 
 // Transport is the transport over RC queue pairs. See package transport for its methods.
@@ -37,7 +39,7 @@ type Transport struct {
 // New makes a transport; no peer is reachable before Connect.
 func New(cfg Config, sink transport.Sink) (*Transport, error) {
 	c := links.Config{Mode: Mode, Device: cfg.Device, Rank: cfg.Rank, Size: cfg.Size, MaxEager: cfg.MaxEager, SRQDepth: cfg.SRQDepth,
-		SendDepth: cfg.SendDepth, Job: cfg.Job}
+		SendDepth: cfg.SendDepth, Job: cfg.Job, Logger: cfg.Logger}
 	if err := c.Fill(); err != nil {
 		return nil, fmt.Errorf("transport/rc: %w", err)
 	}

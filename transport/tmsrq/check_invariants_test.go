@@ -10,6 +10,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/invariant/invarianttest"
 	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
@@ -20,6 +21,8 @@ type deaf struct {
 	n int
 }
 
+func (d *deaf) Greeting(int) []byte                          { return nil }
+func (d *deaf) Connected(int, []byte) error                  { return nil }
 func (d *deaf) Eager(int, uint32, uint64, []byte)            { d.n++ }
 func (d *deaf) Matched(id uint64, _ int, _ uint32, _ uint64) {}
 func (d *deaf) Delivered(id uint64, n uint64, err error)     { d.n++ }
@@ -31,7 +34,13 @@ func newChecked(t *testing.T, tags int) (tr *Transport, d *deaf) {
 	tr, err = New(Config{Device: dev, Size: 1, MaxTags: tags, SRQDepth: 64}, d)
 	require.NoError(t, err)
 	require.NoError(t, tr.Connect(0, tr.Address()))
+	meet(t, tr)
 	return tr, d
+}
+
+// meet connects a transport to itself.
+func meet(t *testing.T, tr *Transport) {
+	transporttest.Meet(t, func() { polls(t, tr) }, tr)
 }
 
 func polls(t *testing.T, tr *Transport) {
@@ -50,6 +59,8 @@ func TestCheckUnnamed(t *testing.T) {
 	tr, err := New(Config{Device: dev, Size: 3, MaxTags: 4, SRQDepth: 64}, d)
 	require.NoError(t, err)
 	require.NoError(t, tr.Connect(0, tr.Address()))
+	require.NoError(t, tr.Grant(0, 0))
+	polls(t, tr)
 	for claim, want := range map[uint32]string{0: "", 1: "rank 1, which is not connected to this device", 3: "the job has 3"} {
 		require.NoError(t, tr.list.Add(uint64(claim), 5, whole, make([]byte, 8), 0))
 		e := &tr.list.entries[tr.list.byID.Find(uint64(claim))]

@@ -3,6 +3,7 @@ package tmsrq
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/tagmatch/tagmatch/transport/internal/links"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -18,8 +19,9 @@ type Config struct {
 	Size      int          // ranks in the job
 	MaxEager  int          // largest eager payload, bytes, equal on all ranks; 0: 32 KiB; below 0: 0
 	SRQDepth  int          // receive buffers for messages that the device does not match, 48 to 2^14; 0: 512; others are corrected
-	SendDepth int          // send requests outstanding to each peer; 0: 256, fewer in large jobs
+	SendDepth int          // send requests outstanding to each peer; 0: 256, fewer where completion queues are short
 	Job       string       // ranks of another job are refused
+	Logger    *slog.Logger // gets a warning of each rank that does not answer; nil: silent
 	MaxTags   int          // receives that the device's list holds; 0: 1024; the device's limit caps it; negative: no list
 }
 
@@ -43,7 +45,7 @@ func (c *Config) fill() (links.Config, error) {
 		c.SRQDepth = min(max(c.SRQDepth, minDepth), maxDepth)
 	}
 	base := links.Config{Mode: Mode, Device: c.Device, Rank: c.Rank, Size: c.Size, MaxEager: c.MaxEager, SRQDepth: c.SRQDepth,
-		SendDepth: c.SendDepth, Job: c.Job, RecvQP: true}
+		SendDepth: c.SendDepth, Job: c.Job, Logger: c.Logger, RecvQP: true}
 	if err := base.Fill(); err != nil {
 		return base, err
 	}

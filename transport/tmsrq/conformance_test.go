@@ -62,6 +62,29 @@ func TestTLS(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, cfg), New: newTM, Tags: true})
 }
 
+// notOnNICs are the tests that do not hold on NICs.
+var notOnNICs = testlevel.LeftOut{"TagsLied": "a completion with MATCH names no queue pair: who has sent it in the name of another is not known"}
+
+// TestNIC runs the suite on devices with all habits of NICs, and with each by itself.
+func TestNIC(t *testing.T) { nicSuite(t, softtest.AllHabits()) }
+
+func nicSuite(t *testing.T, h softtest.Habits) {
+	cfg := softtest.WithTM(softtest.WithHabits(soft.Config{}, h), strict)
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(transporttest.Clocked, cfg), New: newTM, Tags: true, Unheard: h.NoEvents, LeftOut: notOnNICs})
+}
+
+func TestNICLeftOut(t *testing.T) {
+	testlevel.SkipIfQuick(t)
+	notOnNICs.StillFails(t, "TestNIC/seed=1")
+}
+
+func TestEachHabit(t *testing.T) {
+	testlevel.SkipIfQuick(t)
+	for name, h := range softtest.EachHabit() {
+		t.Run(name, func(t *testing.T) { nicSuite(t, h) })
+	}
+}
+
 func TestNoAllocation(t *testing.T) { transporttest.NoAllocation(t, newTM) }
 
 func Benchmark(b *testing.B) { transporttest.Benchmark(b, newDefault) }
@@ -69,3 +92,5 @@ func Benchmark(b *testing.B) { transporttest.Benchmark(b, newDefault) }
 func TestOwner(t *testing.T) {
 	transporttest.RequireOwner(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, softtest.WithTM(soft.Config{}, strict)), New: newTM})
 }
+
+func TestBudget(t *testing.T) { transporttest.Budget(t, newTM) }

@@ -146,7 +146,7 @@ func (d *smallQueues) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
 
 // TestSmallCQ: sends and the list share what the device's completion queue holds.
 func TestSmallCQ(t *testing.T) {
-	for _, c := range []struct{ cqe, size, tags int }{{1024, 16, 63}, {1024, 64, 31}, {900, 64, 0}} {
+	for _, c := range []struct{ cqe, size, tags int }{{1024, 16, 63}, {1024, 1000, 63}, {400, 64, 15}, {184, 64, 0}} {
 		dev := &smallQueues{open(t, soft.NewFabric(), 0, softtest.TM{}), c.cqe}
 		tr, err := tmsrq.New(tmsrq.Config{Device: dev, Size: c.size}, &transporttest.Recorder{})
 		require.NoError(t, err, "%+v", c)
@@ -157,6 +157,6 @@ func TestSmallCQ(t *testing.T) {
 		}
 		require.NoError(t, tr.Close())
 	}
-	_, err := tmsrq.New(tmsrq.Config{Device: &smallQueues{open(t, soft.NewFabric(), 0, softtest.TM{}), 800}, Size: 64}, &transporttest.Recorder{})
-	require.ErrorContains(t, err, "need a completion queue of 896, the device has 800")
+	_, err := tmsrq.New(tmsrq.Config{Device: &smallQueues{open(t, soft.NewFabric(), 0, softtest.TM{}), 100}, Size: 64}, &transporttest.Recorder{})
+	require.ErrorContains(t, err, "need a completion queue of 157, the device has 100")
 }

@@ -55,6 +55,20 @@ func (l *tagList) close() error {
 	return errors.Join(errs...)
 }
 
+// registered implements links.Config.Registered: a receive that is matched ends, and gives its
+// buffer back; one that is posted may wait for what cannot be sent.
+func (l *tagList) registered() (regions, bytes int, ending bool) {
+	if mr := l.bounce.Region(); mr != nil {
+		regions, bytes = 1, mr.Len()
+	}
+	for i := range l.entries {
+		if e := &l.entries[i]; e.mr != nil {
+			regions, bytes, ending = regions+1, bytes+e.mr.Len(), ending || e.state == entryMatched
+		}
+	}
+	return regions, bytes, ending
+}
+
 // Capacity returns how many receives the list holds at most.
 func (l *tagList) Capacity() int { return l.t.cfg.MaxTags }
 

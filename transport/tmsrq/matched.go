@@ -3,7 +3,6 @@ package tmsrq
 import (
 	"fmt"
 
-	"github.com/tagmatch/tagmatch/transport/internal/links"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -67,6 +66,11 @@ func (l *tagList) received(wc *verbs.WC) {
 			return
 		}
 	case verbs.WCTMRndvIncomplete:
+		if e.state == entryMatched && !e.partial {
+			l.abandoned(e)
+			match, last = false, true
+			break
+		}
 		e.partial = true
 		last = last || !match
 		if !match && e.state == entryListed {
@@ -133,7 +137,7 @@ func (l *tagList) matchFrom(e *entry, src int) {
 // describe a match; if none was reported it is reported now, so that the sink unlinks the receive.
 func (l *tagList) fails(e *entry, wc *verbs.WC) {
 	t := l.t
-	if alone := links.OfRead(wc.Status); alone != nil && e.state == entryMatched && e.src >= 0 && t.LinkErr(e.src) == nil {
+	if alone := t.OfRead(wc.Status); alone != nil && e.state == entryMatched && e.src >= 0 && t.LinkErr(e.src) == nil {
 		e.bad = alone // the device's read did
 		return
 	}
@@ -144,6 +148,15 @@ func (l *tagList) fails(e *entry, wc *verbs.WC) {
 	e.bad = fmt.Errorf("transport/tmsrq: receiving a matched message: %w", &verbs.StatusError{Status: wc.Status})
 	if e.src >= 0 && t.LinkErr(e.src) != nil {
 		e.bad = t.LinkErr(e.src)
+	}
+}
+
+// abandoned handles the end of a receive whose match was reported as that of any message: its
+// transfer was given up, since its queue pair has failed (code 0xC of TMO 4.3).
+func (l *tagList) abandoned(e *entry) {
+	if e.src >= 0 {
+		l.t.Flushed(e.src)
+		e.bad = l.t.LinkErr(e.src)
 	}
 }
 
@@ -199,8 +212,8 @@ func (l *tagList) outcome(e *entry, wc *verbs.WC) outcome {
 	return outcome{n: uint64(wc.ByteLen)}
 }
 
-// incomplete evaluates a rendezvous that the device leaves to software, or has given up because its
-// queue pair failed, when there are no headers in the buffer (TMO 4.3, 9).
+// incomplete evaluates a rendezvous that the device leaves to software. If its queue pair has
+// failed there may be no headers in the buffer (TMO 4.3, 9).
 func (l *tagList) incomplete(e *entry) outcome {
 	if e.src >= 0 {
 		if err := l.t.LinkErr(e.src); err != nil {

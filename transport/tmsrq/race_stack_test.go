@@ -9,6 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
+	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
@@ -22,7 +23,8 @@ type stack struct {
 	t     *testing.T
 	dev   []*soft.Device
 	e     []*progress.Engine
-	ahead bool // devices receive in steps, not in polls
+	tr    []transport.Transport // of the engines
+	ahead bool                  // devices receive in steps, not in polls
 }
 
 func newStack(t *testing.T, tm softtest.TM, n int) *stack {
@@ -41,11 +43,18 @@ func newAhead(t *testing.T, tm softtest.TM) *stack {
 
 func newStackOn(t *testing.T, opts softtest.FabricOptions, tm softtest.TM, n int) *stack {
 	t.Helper()
-	s := &stack{t: t, ahead: opts.Stepped, dev: raceDevices(t, opts, tm, n)}
+	return newStackOf(t, raceDevices(t, opts, tm, n), opts.Stepped)
+}
+
+func newStackOf(t *testing.T, devices []*soft.Device, ahead bool) *stack {
+	t.Helper()
+	s, n := &stack{t: t, dev: devices, ahead: ahead}, len(devices)
 	for i, d := range s.dev {
 		e, err := progress.New(progress.Config{Rank: i, Size: n, Manual: true, OffloadMin: -1},
 			func(sink transport.Sink) (transport.Transport, error) {
-				return tmsrq.New(tmsrq.Config{Device: d, Rank: i, Size: n, MaxEager: maxEager, MaxTags: 64, SRQDepth: 64}, sink)
+				tr, err := tmsrq.New(tmsrq.Config{Device: d, Rank: i, Size: n, MaxEager: maxEager, MaxTags: 64, SRQDepth: 64}, sink)
+				s.tr = append(s.tr, tr)
+				return tr, err
 			})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, e.Close(nil)) })
@@ -57,6 +66,7 @@ func newStackOn(t *testing.T, opts softtest.FabricOptions, tm softtest.TM, n int
 			require.NoError(t, s.e[i].Connect(k, s.e[k].Address()))
 		}
 	}
+	transporttest.Meet(t, func() { s.steps(1) }, s.tr...)
 	return s
 }
 

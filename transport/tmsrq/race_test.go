@@ -60,8 +60,12 @@ func (s *raceSink) Incomplete(id uint64, h *transport.RndvHdr) {
 
 func newRaceRig(t *testing.T, tm softtest.TM, n int) *raceRig {
 	t.Helper()
-	r := &raceRig{t: t, gone: -1}
-	r.dev = raceDevices(t, raceFabric, tm, n)
+	return newRaceRigOf(t, raceDevices(t, raceFabric, tm, n))
+}
+
+func newRaceRigOf(t *testing.T, devices []*soft.Device) *raceRig {
+	t.Helper()
+	r, n := &raceRig{t: t, gone: -1, dev: devices}, len(devices)
 	for i, d := range r.dev {
 		r.sink = append(r.sink, &raceSink{incomplete: func() {}})
 		tr, err := tmsrq.New(tmsrq.Config{Device: d, Rank: i, Size: n, MaxEager: maxEager, MaxTags: 64, SRQDepth: 64}, r.sink[i])
@@ -74,6 +78,11 @@ func newRaceRig(t *testing.T, tm softtest.TM, n int) *raceRig {
 			require.NoError(t, r.tr[i].Connect(k, r.tr[k].Address()))
 		}
 	}
+	var all []transport.Transport
+	for _, tr := range r.tr {
+		all = append(all, tr)
+	}
+	transporttest.Meet(t, r.step, all...)
 	r.l = r.tr[1].TagList()
 	cq, err := r.dev[1].CreateCQ(verbs.CQInitAttr{CQE: 1})
 	require.NoError(t, err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/internal/check"
@@ -29,13 +30,19 @@ type Transport struct {
 	// skipped is how many unexpected messages the device has counted and the sink never saw, modulo
 	// 2^32: dropping them is handling them (TMO 5.1).
 	skipped uint32
+
+	grace   time.Duration // see unended
+	overdue map[int]*overdue
 }
 
-func init() { hook.CountFrom = func(tr any, n uint16) { tr.(*Transport).skipped = uint32(n) } }
+func init() {
+	hook.CountFrom = func(tr any, n uint16) { tr.(*Transport).skipped = uint32(n) }
+	hook.Grace = func(tr any, d time.Duration) { tr.(*Transport).grace = d }
+}
 
 // New makes a transport; no peer is reachable before Connect.
 func New(cfg Config, sink transport.Sink) (*Transport, error) {
-	t := &Transport{cfg: cfg}
+	t := &Transport{cfg: cfg, grace: defaultGrace, overdue: map[int]*overdue{}}
 	base, err := t.cfg.fill()
 	if err != nil {
 		return nil, fmt.Errorf("transport/tmsrq: %w", err)
@@ -44,7 +51,7 @@ func New(cfg Config, sink transport.Sink) (*Transport, error) {
 	if tm := cfg.Device.Attr().TM; tm.Flags&verbs.TMCapRC != 0 {
 		t.hdrCap = tm.MaxRndvHdrSize
 	}
-	base.Free = t.list.close
+	base.Free, base.Registered, base.Unended = t.free, t.list.registered, t.unended
 	if t.usual = verbs.WCTMRecv; t.cfg.MaxTags == 0 {
 		t.usual = verbs.WCRecv
 	}
@@ -53,10 +60,18 @@ func New(cfg Config, sink transport.Sink) (*Transport, error) {
 	}
 	if t.cfg.MaxTags > 0 {
 		if err := t.list.open(t); err != nil {
-			return nil, fmt.Errorf("transport/tmsrq: open: %w", errors.Join(err, t.Close()))
+			return nil, fmt.Errorf("transport/tmsrq: open: %w%s", errors.Join(err, t.Close()), links.LockLimit(err))
 		}
 	}
 	return t, nil
+}
+
+// free ends what Close leaves of the list.
+func (t *Transport) free() error {
+	for _, o := range t.overdue {
+		o.stop()
+	}
+	return t.list.close()
 }
 
 // TagList is the device's list, nil where there is none.

@@ -32,8 +32,10 @@ func TestHeaderChanged(t *testing.T) {
 			receiveChanged(t, tr, c.op)
 			require.Empty(t, rec.Events)
 			require.Equal(t, c.skipped, tr.skipped)
-			_, err := tr.Poll()
-			require.NoError(t, err)
+			for range 2 {
+				_, err := tr.Poll()
+				require.NoError(t, err)
+			}
 			require.Len(t, rec.Events, 1)
 			require.Equal(t, "lost", rec.Events[0].Kind)
 			require.ErrorContains(t, rec.Events[0].Err, "opcode")
@@ -53,9 +55,17 @@ func lenders(t *testing.T) (trs [2]*Transport, rec *transporttest.Recorder) {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, trs[i].Close()) })
 	}
-	for i, tr := range trs {
-		require.NoError(t, tr.Connect(1-i, trs[1-i].Address()))
+	for _, tr := range trs {
+		for k := range trs {
+			require.NoError(t, tr.Connect(k, trs[k].Address()))
+		}
 	}
+	transporttest.Meet(t, func() {
+		for _, tr := range trs {
+			_, err := tr.Poll()
+			require.NoError(t, err)
+		}
+	}, trs[0], trs[1])
 	return trs, rec
 }
 

@@ -4,16 +4,18 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
 // patience bounds every wait of the suite: far longer than needed, as no test measures time.
-const patience = 30 * time.Second
+var patience = testlevel.Patience(30 * time.Second)
 
 // cluster is the ranks of a test.
 type cluster struct {
@@ -71,6 +73,32 @@ func (h Harness) open(t *testing.T, n int, opts Options) *cluster {
 // start creates n ranks, all connected.
 func (h Harness) start(t *testing.T, n int, opts Options) *cluster {
 	t.Helper()
+	c := h.reachable(t, n, opts)
+	var all []transport.Transport
+	for _, r := range c.ranks {
+		all = append(all, r)
+	}
+	Meet(t, c.step, all...)
+	return c
+}
+
+// Meet has ranks 0 to n-1 connect to each other and to themselves; step polls one or more of them.
+func Meet(tb testing.TB, step func(), ranks ...transport.Transport) {
+	tb.Helper()
+	for _, r := range ranks {
+		for peer := range ranks {
+			require.NoError(tb, r.Grant(peer, 0))
+		}
+	}
+	untilWith(tb, "all to be connected", func() bool {
+		return !slices.ContainsFunc(ranks, func(r transport.Transport) bool { return !r.Drained() })
+	}, step)
+}
+
+// reachable creates n ranks that know how to reach each other, and have nothing to do with each
+// other yet.
+func (h Harness) reachable(t *testing.T, n int, opts Options) *cluster {
+	t.Helper()
 	c := h.open(t, n, opts)
 	c.connect(c.ranks)
 	return c
@@ -126,7 +154,7 @@ func (c *cluster) until(what string, cond func() bool) {
 	untilWith(c.t, what, cond, c.step)
 }
 
-func untilWith(t *testing.T, what string, cond func() bool, step func()) {
+func untilWith(t testing.TB, what string, cond func() bool, step func()) {
 	t.Helper()
 	end := time.Now().Add(patience)
 	oneP := runtime.GOMAXPROCS(0) == 1

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -41,8 +42,14 @@ type Harness struct {
 	Seeds []uint64
 	// Tags: the transport has a tag list.
 	Tags bool
-	// OwnAddress: Transport.Address is not rc's; tests that decode it are left out.
+	// OwnAddress: Transport.Address is not rc's; tests that decode it, or take the place of a rank,
+	// are left out.
 	OwnAddress bool
+	// Unheard: no event tells of a queue pair that fails, and so nobody of a request that the
+	// device refuses.
+	Unheard bool
+	// LeftOut are tests that do not hold for the devices.
+	LeftOut testlevel.LeftOut
 	// Long runs more and larger cases.
 	Long bool
 }
@@ -74,6 +81,7 @@ func (h Harness) seeds(t *testing.T, run func(*testing.T, uint64)) {
 func (h Harness) tester(t *testing.T, seed uint64) func(name string, f func(t *testing.T, h Harness, opts Options)) {
 	return func(name string, f func(t *testing.T, h Harness, opts Options)) {
 		t.Run(name, func(t *testing.T) {
+			h.LeftOut.Skip(t, name)
 			checkLeaks(t)
 			f(t, h, Options{Seed: seed})
 		})
@@ -111,9 +119,16 @@ func (h Harness) run(t *testing.T, seed uint64) {
 	test("PeerCloses", testPeerCloses)
 	test("PeerDies", testPeerDies)
 	test("GrantConnects", testGrantConnects)
+	test("AllAtOnce", testAllAtOnce)
+	test("FirstUse", testFirstUse)
+	test("GivenUp", testGivenUp)
+	test("Unwelcome", testUnwelcome)
 	if !h.OwnAddress {
 		test("Refused", testRefused)
+		test("RefusedHello", testRefusedHello)
+		test("Stranger", testStranger)
 		test("Hostile", testHostile)
+		test("HostileLine", testHostileLine)
 		test("HostileNoise", testHostileNoise)
 	}
 	test("Closed", testClosed)

@@ -9,75 +9,122 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// impostor is a rank that has a bare queue pair and can send any bytes.
+// impostor is a rank that has a bare device, and can tell and send any bytes.
 type impostor struct {
-	t    *testing.T
-	dev  verbs.Device
-	pd   verbs.PD
-	cq   verbs.CQ
-	qp   verbs.QP
-	twin verbs.QP // where the victim has two queue pairs for each rank (TMO 1.3)
-	mr   verbs.MR
-	buf  []byte // messages, one after the other: the device owns each until it was sent
-	used int
-	self format.Address
+	t      *testing.T
+	dev    verbs.Device
+	rank   int
+	victim *rank
+	like   format.Address // of the victim
+	pd     verbs.PD
+	cq     verbs.CQ
+	qps    []verbs.QP // as many as the victim has for each rank (TMO 1.3); messages go by the first
+	mr     verbs.MR
+	buf    []byte // messages, one after the other: the device owns each until it was sent
+	used   int
+	told   []any         // messages of the victim that hear has not been asked for
+	ended  error         // why the line to the victim has ended
+	hello  *format.Hello // that it tells
+	theirs *format.Hello // of the victim
+
+	refused bool // the victim's device has refused a request
 }
 
-// newImpostor takes the place of a rank. like is the address of an honest one.
-func newImpostor(t *testing.T, dev verbs.Device, rank int, like []byte) *impostor {
+// newImpostor takes the place of a rank.
+func newImpostor(t *testing.T, dev verbs.Device, rank int, victim *rank) *impostor {
 	t.Helper()
-	a, err := format.DecodeAddress(like)
+	a, err := format.DecodeAddress(victim.Address())
 	require.NoError(t, err)
-	p := &impostor{t: t, dev: dev, buf: make([]byte, 128<<10), self: *a}
+	p := &impostor{t: t, dev: dev, rank: rank, victim: victim, like: a, buf: make([]byte, 128<<10)}
 	p.pd, err = dev.AllocPD()
 	require.NoError(t, err)
 	p.cq, err = dev.CreateCQ(verbs.CQInitAttr{CQE: 256})
 	require.NoError(t, err)
-	p.mr, err = p.pd.RegMR(p.buf, verbs.AccessLocalWrite)
+	p.mr, err = p.pd.RegMR(p.buf, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	require.NoError(t, err)
-	p.qp = p.open()
-	qps := []verbs.QP{p.qp}
-	if len(p.self.QPNs) == 2 {
-		p.twin = p.open()
-		qps = append(qps, p.twin)
-	}
-	p.self.Rank, p.self.Device = rank, dev.Address()
-	for set, qp := range qps {
-		for i := range p.self.QPNs[set] {
-			p.self.QPNs[set][i] = qp.Num()
-		}
-	}
 	return p
 }
 
-func (p *impostor) open() verbs.QP {
+// introduce gives the victim the address of its rank.
+func (p *impostor) introduce() {
 	p.t.Helper()
-	qp, err := p.pd.CreateQP(&verbs.QPInitAttr{SendCQ: p.cq, RecvCQ: p.cq, Type: verbs.QPTRC,
-		Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1}})
-	require.NoError(p.t, err)
-	require.NoError(p.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: verbs.AccessRemoteRead}, verbs.QPMaskInit))
-	return qp
+	a := p.like
+	a.Rank, a.Device = p.rank, p.dev.Address()
+	require.NoError(p.t, p.victim.Connect(p.rank, a.Encode()))
 }
 
-// connect connects the impostor and its victim.
-func (p *impostor) connect(victim *rank) {
+// meet has the victim say HELLO, and makes the queue pairs for it and what the impostor would
+// answer.
+func (p *impostor) meet() {
 	p.t.Helper()
-	require.NoError(p.t, victim.Connect(p.self.Rank, p.self.Encode()))
-	a, err := format.DecodeAddress(victim.Address())
-	require.NoError(p.t, err)
-	p.raise(p.qp, a, len(a.QPNs)-1)
-	if p.twin != nil {
-		p.raise(p.twin, a, 0)
+	require.NoError(p.t, p.victim.Grant(p.rank, 0))
+	p.theirs = hear[*format.Hello](p)
+	p.hello = &format.Hello{Rank: p.rank, Number: 99, MTU: verbs.MTU4096, Target: 1, Initiator: 1, CellAddr: p.mr.Addr(), CellRKey: p.mr.RKey()}
+	p.used = 8 // the credit cell
+	for range p.theirs.Pairs {
+		qp, err := p.pd.CreateQP(&verbs.QPInitAttr{SendCQ: p.cq, RecvCQ: p.cq, Type: verbs.QPTRC,
+			Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1}})
+		require.NoError(p.t, err)
+		access := verbs.AccessRemoteRead | verbs.AccessRemoteWrite
+		require.NoError(p.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: access}, verbs.QPMaskInit))
+		p.qps = append(p.qps, qp)
+		p.hello.Pairs = append(p.hello.Pairs, format.Pair{Num: qp.Num(), PSN: 5})
 	}
 }
 
-func (p *impostor) raise(qp verbs.QP, a *format.Address, theirs int) {
+// connect connects the impostor and its victim.
+func (p *impostor) connect() {
 	p.t.Helper()
-	dest := a.QPNs[theirs][p.self.Rank]
-	require.NoError(p.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, AV: verbs.AddressVector{Address: a.Device}, DestQPN: dest,
-		RQPSN: dest & (1<<24 - 1), PathMTU: verbs.MTU4096, MaxDestRdAtomic: 1}, verbs.QPMaskRTR))
-	require.NoError(p.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, SQPSN: qp.Num() & (1<<24 - 1), MaxRdAtomic: 1,
-		RetryCnt: 7, RNRRetry: 7}, verbs.QPMaskRTS))
+	p.meet()
+	p.tell(p.hello)
+	for i, qp := range p.qps {
+		to := p.theirs.Pairs[len(p.qps)-1-i]
+		require.NoError(p.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, AV: verbs.AddressVector{Address: p.like.Device}, DestQPN: to.Num,
+			RQPSN: to.PSN, PathMTU: verbs.MTU4096, MaxDestRdAtomic: 1}, verbs.QPMaskRTR))
+		require.NoError(p.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, SQPSN: p.hello.Pairs[i].PSN, MaxRdAtomic: 1,
+			RetryCnt: 7, RNRRetry: 7}, verbs.QPMaskRTS))
+	}
+	p.tell(p.ready())
+	hear[*format.Ready](p)
+	p.until("the victim to be connected", func() bool { return p.victim.met[p.rank] != nil && p.victim.Drained() })
+}
+
+func (p *impostor) ready() *format.Ready { return &format.Ready{Number: p.theirs.Number} }
+
+// tell tells the victim something.
+func (p *impostor) tell(m interface{ Encode() []byte }) {
+	p.t.Helper()
+	p.tellBytes(m.Encode())
+}
+
+func (p *impostor) tellBytes(b []byte) {
+	p.t.Helper()
+	require.NoError(p.t, p.dev.Tell(p.like.Device, b))
+}
+
+// await returns the oldest message of a kind that the victim tells.
+func hear[M any](p *impostor) (m M) {
+	p.t.Helper()
+	p.until("a message", func() bool {
+		for i := range p.told {
+			if got, ok := p.told[i].(M); ok {
+				m, p.told = got, append(p.told[:i:i], p.told[i+1:]...)
+				return true
+			}
+		}
+		return false
+	})
+	return m
+}
+
+// until polls both until cond holds.
+func (p *impostor) until(what string, cond func() bool) {
+	p.t.Helper()
+	untilWith(p.t, what, cond, func() {
+		p.poll()
+		_, err := p.victim.Poll()
+		require.NoError(p.t, err)
+	})
 }
 
 // say sends a message unchanged.
@@ -91,21 +138,35 @@ func (p *impostor) post(wr verbs.SendWR, msg []byte) {
 	p.used += copy(b, msg)
 	wr.SGList = []verbs.SGE{{Data: b, LKey: p.mr.LKey()}}
 	wr.Flags = verbs.SendSignaled
-	_, err := p.qp.PostSend(&wr)
+	_, err := p.qps[0].PostSend(&wr)
 	require.NoError(p.t, err)
 }
 
 func (p *impostor) poll() {
 	_, _ = p.cq.Drain(p, 16)
+	for t, ok := p.dev.PollTold(); ok; t, ok = p.dev.PollTold() {
+		if t.Msg == nil {
+			p.ended = t.Err
+			continue
+		}
+		m, err := format.DecodeTold(t.Msg)
+		require.NoError(p.t, err)
+		p.told = append(p.told, m)
+	}
 }
 
-// Complete implements verbs.Handler: whatever became of its messages is nothing to an impostor.
-func (p *impostor) Complete(*verbs.WC) bool { return false }
+// Complete implements verbs.Handler.
+func (p *impostor) Complete(wc *verbs.WC) bool {
+	switch wc.Status {
+	case verbs.WCRemInvReqErr, verbs.WCRemAccessErr, verbs.WCRemOpErr:
+		p.refused = true
+	}
+	return false
+}
 
 func (p *impostor) close() {
-	require.NoError(p.t, p.qp.Destroy())
-	if p.twin != nil {
-		require.NoError(p.t, p.twin.Destroy())
+	for _, qp := range p.qps {
+		require.NoError(p.t, qp.Destroy())
 	}
 	require.NoError(p.t, p.cq.Destroy())
 	require.NoError(p.t, p.mr.Dereg())

@@ -84,7 +84,7 @@ func lostOrNoRoom(t *testing.T, r *rank, peer int) bool {
 // testGrantConnects: a rank that has ended, and that this one never talked to, is lost once it is
 // granted something.
 func testGrantConnects(t *testing.T, h Harness, opts Options) {
-	c := h.start(t, 3, opts)
+	c := h.reachable(t, 3, opts)
 	a := c.ranks[0]
 	c.ping(a, c.ranks[2])
 	c.leave(c.ranks[1])

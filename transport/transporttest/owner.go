@@ -1,13 +1,13 @@
 package transporttest
 
 import (
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/invariant/invarianttest"
+	"github.com/tagmatch/tagmatch/verbs"
 )
 
 // RequireOwner checks, in builds with -tags invariants, that a second goroutine in a transport is
@@ -20,7 +20,7 @@ func RequireOwner(t *testing.T, h Harness) {
 	c := h.start(t, 1, Options{})
 	r := c.ranks[0]
 	var owner invariant.Mutex
-	require.NoError(t, c.job.Devices[0].(interface{ Async(sync.Locker) error }).Async(&owner))
+	require.NoError(t, c.job.Devices[0].(verbs.Async).Async(&owner))
 	calls := map[string]func(){
 		"SendEager": func() { _ = r.SendEager(0, 1, 2, nil) },
 		"SendCtrl":  func() { _ = r.SendCtrl(0, nil) },

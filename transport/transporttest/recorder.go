@@ -37,6 +37,8 @@ type Recorder struct {
 	Events []Event
 	byKind map[string][]Event // the same, for tests that ask at every poll
 	after  func()             // is called for each message, if not nil
+	met    map[int][]byte     // greetings, of the ranks that are connected
+	refuse error              // of Connected
 }
 
 func (r *Recorder) add(e Event) {
@@ -45,6 +47,20 @@ func (r *Recorder) add(e Event) {
 		r.byKind = map[string][]Event{}
 	}
 	r.byKind[e.Kind] = append(r.byKind[e.Kind], e)
+}
+
+// Greeting is the rank that is greeted, in so many bytes as are allowed.
+func (r *Recorder) Greeting(peer int) []byte {
+	return bytes.Repeat([]byte{byte(peer)}, transport.MaxGreeting)
+}
+
+// Connected notes that a rank is connected: no event, as messages may have come before.
+func (r *Recorder) Connected(peer int, greeting []byte) error {
+	if r.met == nil {
+		r.met = map[int][]byte{}
+	}
+	r.met[peer] = bytes.Clone(greeting)
+	return r.refuse
 }
 
 // Eager records a message with a copy of its payload.
@@ -97,7 +113,7 @@ func (r *Recorder) Deleted(id uint64, ok bool) { r.add(Event{Kind: "deleted", ID
 func (r *Recorder) of(kind string) []Event { return r.byKind[kind] }
 
 // forget drops all records.
-func (r *Recorder) forget() { *r = Recorder{} }
+func (r *Recorder) forget() { *r = Recorder{met: r.met} }
 
 // messages returns the messages of src, in order.
 func (r *Recorder) messages(src int) []Event {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,6 +15,9 @@ import (
 
 // Rough is a loop wire that delays, cuts and refuses at random.
 var Rough = softtest.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 512, Queue: 4}
+
+// Clocked is a loop wire with a virtual clock.
+var Clocked = softtest.FabricOptions{Step: time.Microsecond}
 
 // LoopDevices is a Harness.Devices of software devices on a new fabric.
 func LoopDevices(fo softtest.FabricOptions, config soft.Config) func(*testing.T, int, Options) *Job {
@@ -27,6 +31,9 @@ func LoopDevices(fo softtest.FabricOptions, config soft.Config) func(*testing.T,
 			c.Fabric, c.Rank, c.MaxInline, c.TM.MaxOps = f, i, o.MaxInline, cmp.Or(o.MaxOps, c.TM.MaxOps)
 			d, err := soft.Open(c)
 			require.NoError(t, err)
+			t.Cleanup(func() {
+				require.Zero(t, softtest.Early(d), "queue pairs of rank %d got packets before they were in RTR", i)
+			})
 			devs[i] = d
 			job.Devices = append(job.Devices, d)
 		}

@@ -54,6 +54,7 @@ func newDuo(tb testing.TB, open Opener, direct bool) *duo {
 		}
 	}
 	d.a, d.b = trs[0], trs[1]
+	Meet(tb, d.poll, d.a, d.b)
 	return d
 }
 

@@ -36,9 +36,8 @@ type async struct {
 	judge        judge
 }
 
-// Async starts the asynchronous mode: from now on a goroutine of the device runs it whenever nobody
-// holds owner. Who calls the device, or an object made from it, must hold owner, except for Close,
-// CompChannel.Wait and CompChannel.Wake. Async may be called once, before the first Wait.
+// Async implements verbs.Async: from now on a goroutine of the device runs it whenever nobody holds
+// owner.
 func (d *Device) Async(owner sync.Locker) error {
 	if d.async != nil || d.closed {
 		return fail("async", syscall.EINVAL, "the device works by itself already, or is closed")
@@ -49,14 +48,13 @@ func (d *Device) Async(owner sync.Locker) error {
 	return nil
 }
 
-// PollingEnded tells a device in asynchronous mode that the program stops polling for now, and that
-// something is under way that is worth a wake-up: until the program's next poll the device moves it
-// by itself, unless that was in vain lately. It does nothing by itself without that call, except
-// while the program sleeps in CompChannel.Wait. Over shared memory SENDs that are not solicited,
-// and RDMA WRITEs, do not wake it: they wait for the program's poll.
+// PollingEnded implements verbs.Async: until the program's next poll the device moves what is under
+// way by itself, unless that was in vain lately. It does nothing by itself without that call,
+// except while the program sleeps in CompChannel.Wait. Over shared memory SENDs that are not
+// solicited, and RDMA WRITEs, do not wake it: they wait for the program's poll.
 //
 // What has come already the call receives itself, with completions for the next poll: it may copy
-// up to a few hundred KiB then. A Handler must not call it.
+// up to a few hundred KiB then.
 func (d *Device) PollingEnded() {
 	if invariant.Enabled {
 		defer d.enter("polling_ended")()

@@ -43,4 +43,5 @@ func (*tagQueue) checkDestroyed()                          {}
 func (*tagQueue) checkPosted(*taglist.Op)                  {}
 func (*tagQueue) checkExecuted(*taglist.Op, *verbs.WC)     {}
 func (*tagQueue) checkMatched(*queuePair, uint32)          {}
+func (*tagQueue) checkMade(*verbs.WC, uint32)              {}
 func (*tagQueue) checkUnexpected(*queuePair) (done func()) { return func() {} }

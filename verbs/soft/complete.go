@@ -168,7 +168,11 @@ func (d *Device) recvDisconnected(l wire.Link, h *wire.Header) {
 		if q == nil || q.link != l || uint64(q.attr.DestQPN) != h.Addr || h.QPN != 0 && h.QPN != q.num {
 			continue
 		}
-		q.peerLost(goneError(h), event)
+		if d.nic.silent() {
+			d.nic.unanswered(q, h.QPN == 0)
+		} else if q.peerLost() {
+			d.failed(verbs.AsyncEvent{Type: event, QP: q.num, Err: goneError(h)})
+		}
 	}
 }
 

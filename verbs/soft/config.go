@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -52,6 +53,9 @@ type Config struct {
 
 	TM       TMConfig // tag matching
 	tmFaults *hook.TM // of package softtest; nil in production
+	limits   hook.Limits
+
+	habits *hook.Habits // of package softtest; nil in production
 
 	noDirect bool               // see shm.Config
 	faults   func(*dial.Config) // see shm.Config
@@ -61,3 +65,6 @@ type Config struct {
 
 // DefaultPeerTimeout is the default of Config.PeerTimeout.
 const DefaultPeerTimeout = 20 * time.Second
+
+// maxCQE is DeviceAttr.MaxCQE.
+func (c *Config) maxCQE() int { return min(cmp.Or(c.limits.MaxCQE, maxCQE), maxCQE) }

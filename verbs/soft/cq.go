@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"math"
 	"syscall"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
@@ -16,6 +17,7 @@ type compQueue struct {
 	to       verbs.Handler // of the Drain under way
 	room     int           // how many more completions it takes; 0: there is no Drain
 	stopped  int           // the same when Stop ended it
+	aside    int           // room with which nothing completes in place: 0, or any (Habits.NoLending)
 	one      verbs.WC      // completes in place, if from is not nil; see inPlace
 	from     *recvQueue    // whose oldest receive completes in place
 	ring     []cqEntry     // its length is a power of two; it grows up to limit
@@ -62,19 +64,21 @@ func (f *frees) polled(wc *verbs.WC) {
 	}
 }
 
-const maxCQE = 1 << 22
-
 // CreateCQ makes a completion queue.
 func (d *Device) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
 	defer d.enter("create_cq")()
+	d.nic.slow()
 	switch {
-	case attr.CQE < 1 || attr.CQE > maxCQE:
+	case attr.CQE < 1 || attr.CQE > d.attr.MaxCQE:
 		return nil, fail("create_cq", syscall.EINVAL, "CQE must be between 1 and the device's MaxCQE")
 	case attr.WCFlags&^verbs.WCExWithTMInfo != 0:
 		return nil, fail("create_cq", syscall.EOPNOTSUPP, "unknown WCFlags")
 	}
 	c := &compQueue{d: d, limit: uint32(attr.CQE), ring: make([]cqEntry, min(ringSize(attr.CQE), 64))}
 	c.wantTags = attr.WCFlags&verbs.WCExWithTMInfo != 0
+	if d.nic != nil && d.nic.NoLending {
+		c.aside = math.MaxInt
+	}
 	if attr.Channel != nil {
 		ch, ok := attr.Channel.(*compChannel)
 		if !ok || ch.d != d {
@@ -134,7 +138,7 @@ func (c *compQueue) Stop() {
 // the ring, by push. The caller sets WRID, Opcode, Flags, ByteLen, QPNum, Data and perhaps Imm
 // before the packet is done; all else is 0.
 func (c *compQueue) inPlace(rq *recvQueue) *verbs.WC {
-	if c.room <= 0 || c.head != c.tail {
+	if c.room <= c.aside || c.head != c.tail {
 		return nil
 	}
 	c.from = rq

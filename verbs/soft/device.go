@@ -28,6 +28,7 @@ const (
 	maxQPWR     = 1 << 16
 	maxRdAtomic = 64
 	maxMsgSize  = 1 << 31
+	maxCQE      = 1 << 22
 
 	// A QP number has 24 bits: an index into Device.qps, and above it a generation, so that a late
 	// packet for a destroyed QP does not reach the next one with that index.
@@ -58,11 +59,13 @@ type Device struct {
 	lateTimer *time.Timer  // see wakeLate
 	readers   []*reader    // those that copy from peers' memory; each at most once (reader.reading)
 	slow      []*tagFaults // those that delay something; each at most once (tagFaults.slow)
+	nic       *nic         // habits of network adapters, for tests; nil in production
 
 	took     bool        // the last pass received packets
 	news     bool        // one of them was not just a non-final piece of an RDMA READ response
 	dirty    bool        // packets were sent since the last flush
 	armed    bool        // arrivals wake notif
+	telling  bool        // lines.waiting is not empty
 	stalled  bool        // the last pass refused a packet because no receive was posted (RNR)
 	more     bool        // the last pass stopped at its budget, not because everything was done
 	closed   bool        // Close was called
@@ -75,6 +78,7 @@ type Device struct {
 	qpGen     []uint32       // by index of the QP number: generation of its next QP
 	freeQP    []uint32       // indexes of QP numbers that are free, the oldest first
 	rnrs      uint64         // SENDs that found no receive; each retry counts
+	regBytes  int            // registered, with hook.Limits.RegBytes
 	cuts      uint64         // messages reported as matched whose QP failed before they were complete
 	flushers  []wire.Flusher // of wires
 	lastSRQ   uint32         // number of the newest SRQ
@@ -83,11 +87,12 @@ type Device struct {
 	missing   error          // why shared memory could not be opened
 	channel   *compChannel
 	events    []verbs.AsyncEvent // not polled yet, oldest first
-	lingering []*queuePair       // for QPs that are gone: each is still to tell a peer so
-	inv       *checks            // only with -tags invariants
-	cfg       Config             // after fill; constant
-	self      wire.Address       // constant after Open
-	encoded   []byte             // self, encoded
+	lines     lines
+	lingering []*queuePair // for QPs that are gone: each is still to tell a peer so
+	inv       *checks      // only with -tags invariants
+	cfg       Config       // after fill; constant
+	self      wire.Address // constant after Open
+	encoded   []byte       // self, encoded
 	attr      verbs.DeviceAttr
 	batch     [wire.MaxPieces]wire.Piece // of one system call, see reader.copyMany; empty between
 	pushReq   [pushBytes]byte            // payload of a push request
@@ -95,12 +100,19 @@ type Device struct {
 	first     [4096]byte // first packet of a message, gathered from its SGEs; as long as the largest MTU
 }
 
+var (
+	_ verbs.Device = (*Device)(nil)
+	_ verbs.Sharer = (*Device)(nil)
+	_ verbs.Async  = (*Device)(nil)
+)
+
 // Open opens a device on the wires that cfg names.
 func Open(cfg Config) (*Device, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
 	d := &Device{cfg: cfg, regions: mem.NewTable(), now: wire.Monotonic, qps: make([]*queuePair, 1), qpGen: make([]uint32, 1), inv: newChecks()}
+	d.lines = lines{d: d, peers: map[wire.DeviceID]*line{}}
 	d.self.ID = wire.NewDeviceID()
 	d.self.Rank, d.self.PID = uint32(cfg.Rank), uint32(os.Getpid())
 	var err error
@@ -114,11 +126,12 @@ func Open(cfg Config) (*Device, error) {
 	d.encoded = d.self.Encode()
 	d.attr = verbs.DeviceAttr{
 		MaxQP: MaxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE,
-		MaxCQ: 1 << 16, MaxCQE: maxCQE,
+		MaxCQ: 1 << 16, MaxCQE: cfg.maxCQE(),
 		MaxSRQ: 1 << 16, MaxSRQWR: maxSRQWR, SRQSGE: maxSGE,
 		MaxMR: mem.MaxRegions, MaxMsgSize: maxMsgSize, MaxInline: cfg.MaxInline,
-		MaxQPRdAtom: maxRdAtomic, ReadFaults: true, MaxMTU: verbs.MTU4096, TM: cfg.tmCaps(), Wires: d.wireNames(),
+		MaxQPRdAtom: maxRdAtomic, MaxQPInitRdAtom: maxRdAtomic, ReadFaults: true, MaxMTU: verbs.MTU4096, TM: cfg.tmCaps(), Wires: d.wireNames(),
 	}
+	d.behave()
 	return d, nil
 }
 
@@ -279,7 +292,9 @@ func (d *Device) Close() error {
 		d.async.close()
 	}
 	defer d.inv.closing()()
+	d.lines.pump()
 	d.pump() // acknowledgements and disconnects that are due
+	d.lines.close()
 	d.flush()
 	d.closeWires()
 	return nil
@@ -322,6 +337,9 @@ func (d *Device) progress(room int) {
 	}
 	if len(d.work) > 0 {
 		d.pump()
+	}
+	if d.telling {
+		d.lines.pump()
 	}
 	if d.dirty {
 		d.flush()
@@ -401,7 +419,7 @@ func (d *Device) disarmWires() {
 // beyond the budget, a copy under way, delayed tag operations. Timers end the first RNR wait, and
 // the wait for a peer in the middle of a copy.
 func (d *Device) keepAwake() {
-	if d.copies() || len(d.slow) > 0 {
+	if d.copies() || len(d.slow) > 0 || d.nic != nil && len(d.late) > 0 {
 		d.notif.Wake()
 	} else if len(d.late)+len(d.readers) > 0 {
 		d.wakeLate()
@@ -419,10 +437,10 @@ func (d *Device) postedRecv() {
 	}
 }
 
-// posted sees to what a PostSend has left while the device is armed: another goroutine may be
-// asleep, and no poll may follow that would transmit it.
+// posted sees to what a PostSend or Tell has left while the device is armed: another goroutine may
+// be asleep, and no poll may follow that would transmit it.
 func (d *Device) posted() {
-	if len(d.work) > 0 || len(d.readers) > 0 {
+	if len(d.work) > 0 || len(d.readers) > 0 || d.telling {
 		d.notif.Wake()
 	}
 	if d.dirty {
@@ -441,7 +459,7 @@ func (d *Device) connect(addr []byte) (l wire.Link, name string, err error) {
 		l, err = d.selfLink()
 		return l, WireLoop, err
 	}
-	return d.linkTo(a)
+	return d.linkTo("modify_qp", a)
 }
 
 // selfLink returns the link to the device itself: a loop without delays, whatever the wires are.

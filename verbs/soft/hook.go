@@ -14,6 +14,11 @@ func init() {
 	hook.Step = func(dev any) { dev.(*Device).step() }
 	hook.Idle = func(dev any) bool { return dev.(*Device).idle() }
 	hook.WithTM = func(cfg any, tm hook.TM) any { return cfg.(Config).withTM(tm) }
+	hook.WithLimits = func(cfg any, l hook.Limits) any {
+		c := cfg.(Config)
+		c.limits = l
+		return c
+	}
 	hook.WithoutDirect = func(cfg any) any {
 		c := cfg.(Config)
 		c.noDirect = true
@@ -21,6 +26,14 @@ func init() {
 	}
 	hook.Refusals = func(dev any) uint64 { return dev.(*Device).rnrs }
 	hook.CutShort = func(dev any) uint64 { return dev.(*Device).cuts }
+	hook.Lines = func(dev any) int { return dev.(*Device).lines.count() }
+	hook.QueuePairs = func(dev any) int { return dev.(*Device).queuePairs() }
+	hook.WithHabits = func(cfg any, h hook.Habits) any {
+		c := cfg.(Config)
+		c.habits, c.limits = &h, h.Limits
+		return c
+	}
+	hook.Early = func(dev any) uint64 { return dev.(*Device).nic.tooEarly() }
 }
 
 // step makes one pass in which loop wires receive although their fabric is Stepped.
@@ -42,8 +55,11 @@ func (d *Device) stepping(on bool) {
 
 // idle implements softtest.Idle.
 func (d *Device) idle() bool {
-	if len(d.work)+len(d.readers)+len(d.slow)+len(d.events) != 0 {
+	if len(d.work)+len(d.readers)+len(d.slow)+len(d.late)+len(d.events)+len(d.lines.waiting)+d.lines.told.len() != 0 {
 		return false
 	}
 	return !slices.ContainsFunc(d.wires, func(w wire.Wire) bool { l, ok := w.(*loop.Wire); return !ok || l.Expects() })
 }
+
+// queuePairs is how many queue pairs exist.
+func (d *Device) queuePairs() int { return len(d.qps) - 1 - len(d.freeQP) }

@@ -14,6 +14,7 @@ import (
 type fakeLink struct{ closed, accused, full bool }
 
 func (l *fakeLink) Send(*wire.Header, []byte, []byte) bool { return true }
+func (l *fakeLink) Peer() *wire.Address                    { return &wire.Address{} }
 func (l *fakeLink) MaxPayload() int                        { return 4096 }
 func (l *fakeLink) MaxReadPayload() int                    { return 4096 }
 func (l *fakeLink) HasRoom(int) bool                       { return !l.full }
@@ -102,6 +103,11 @@ func TestHostilePackets(t *testing.T) {
 		}
 		for n := 1; n > 0; {
 			n, _ = verbstest.Poll(cq, wc[:])
+		}
+		for told, ok := d.PollTold(); ok; told, ok = d.PollTold() {
+			if (told.Err == nil) != (len(told.Msg) > 0) || len(told.Msg) > verbs.MaxTell {
+				t.Fatalf("seed %d round %d: told %+v", seed, round, told)
+			}
 		}
 		if err := q.Destroy(); err != nil {
 			t.Fatal(err)

@@ -17,12 +17,13 @@ type lateFlush struct {
 	link   wire.PushLink
 	chunk  uint32         // the peer's
 	keys   []uint32       // the regions to which the peer may write, and of the pushes behind
+	passes int            // of the device that go by first, see nic.delays
 	status verbs.WCStatus // see toErr
 	first  uint32
 }
 
 // writes reports whether the peer may still write.
-func (f *lateFlush) writes() bool { return f.link.Writes(f.chunk) }
+func (f *lateFlush) writes() bool { return f.link != nil && f.link.Writes(f.chunk) }
 
 // endPushes ends all pushes. Pushes for other queue pairs of the link are refused then, and read.
 // It returns nil if the peer does not write any more, so that their receives can end.
@@ -60,7 +61,7 @@ func (d *Device) wakeLate() {
 func (d *Device) flushLate() {
 	d.late = slices.DeleteFunc(d.late, func(f *lateFlush) bool {
 		if f.q.late == f { // else it was reset
-			if f.writes() {
+			if f.passes--; f.passes >= 0 || f.writes() {
 				return false
 			}
 			f.q.late = nil
@@ -80,7 +81,7 @@ const chunkTime = 20 * time.Millisecond
 // await waits until the peer does not write any more; op is the call that does. An error says that
 // it still may: its memory is kept for ever then.
 func (f *lateFlush) await(op string) error {
-	if f == nil {
+	if f == nil || !f.writes() {
 		return nil
 	}
 	d, start := f.q.d, wire.Monotonic()

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
 	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
@@ -19,12 +20,14 @@ type rig struct {
 	q  [2]verbs.QP
 }
 
-func newRig(t *testing.T, f *Fabric) *rig {
+func newRig(t *testing.T, f *Fabric) *rig { return newHabitRig(t, f, nil) }
+
+func newHabitRig(t *testing.T, f *Fabric, h *hook.Habits) *rig {
 	r := &rig{}
 	var pd [2]verbs.PD
 	for i := range r.d {
 		var err error
-		r.d[i], err = Open(Config{Fabric: f, Rank: i})
+		r.d[i], err = Open(Config{Fabric: f, Rank: i, habits: h})
 		require.NoError(t, err)
 		pd[i], _ = r.d[i].AllocPD()
 		r.cq[i], _ = r.d[i].CreateCQ(verbs.CQInitAttr{CQE: 64})

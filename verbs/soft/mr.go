@@ -63,22 +63,40 @@ func (p *protDomain) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, erro
 		// ibv_reg_mr(3): remote write and atomics need local write.
 		return nil, fail("reg_mr", syscall.EINVAL, "remote write or atomic access without AccessLocalWrite")
 	}
+	if limit := p.d.cfg.limits.RegBytes; limit > 0 && p.d.regBytes+len(buf) > limit {
+		return nil, fail("reg_mr", syscall.ENOMEM, "more memory than can be registered")
+	}
 	r, err := p.d.regions.Register(buf, access, &p.Domain)
 	if err != nil {
 		return nil, fail("reg_mr", syscall.ENOMEM, err.Error())
 	}
 	p.Users++
+	if p.d.cfg.limits.RegBytes > 0 {
+		p.d.regBytes += len(buf)
+		return &countedMR{r, p.d}, nil
+	}
 	return r, nil
 }
 
-// Share registers memory that the program goes on using for many transfers, of any protection
-// domain: buf must not be moved or freed before Close. Within it further regions are registered as
-// anywhere. fd is a memfd of exactly these pages, all of them allocated, whose size is sealed:
-// peers on this host may then map the memory, and so read it without a copy by the kernel, and
-// where the kernel lets them read no other memory; -1: there is none. The device does not close it.
-//
-// It fails with EEXIST where part of buf is shared already. Close of the result fails with EBUSY
-// while regions lie in it. Calls belong to the device's owner.
+// countedMR is a region of a device with hook.Limits.RegBytes.
+type countedMR struct {
+	*mem.Region
+	d *Device
+}
+
+// Dereg deregisters the region, whose bytes others can have then.
+func (m *countedMR) Dereg() error {
+	n := m.Len()
+	err := m.Region.Dereg()
+	if err == nil {
+		m.d.regBytes -= n
+	}
+	return err
+}
+
+// Share implements verbs.Sharer. With a descriptor, all of whose pages are allocated, peers on this
+// host may map the memory, and so read it without a copy by the kernel, and where the kernel lets
+// them read no other memory.
 func (d *Device) Share(buf []byte, fd int) (io.Closer, error) {
 	if invariant.Enabled {
 		defer d.enter("reg_mr")()

@@ -5,7 +5,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 )
 
@@ -53,4 +56,24 @@ func TestRegionShortage(t *testing.T) {
 	if err := errors.Join(pd.Dealloc(), d.Close()); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestLimits: a device with lower limits than its own keeps to them, and memory that is
+// deregistered can be registered again.
+func TestLimits(t *testing.T) {
+	d, err := Open(Config{Fabric: NewFabric(), limits: hook.Limits{MaxCQE: 8, RegBytes: 100}})
+	require.NoError(t, err)
+	require.Equal(t, 8, d.Attr().MaxCQE)
+	_, err = d.CreateCQ(verbs.CQInitAttr{CQE: 9})
+	require.ErrorIs(t, err, syscall.EINVAL)
+	pd, err := d.AllocPD()
+	require.NoError(t, err)
+	for range 3 {
+		mr, err := pd.RegMR(make([]byte, 100), 0)
+		require.NoError(t, err)
+		_, err = pd.RegMR(make([]byte, 1), 0)
+		require.ErrorIs(t, err, syscall.ENOMEM)
+		require.NoError(t, mr.Dereg())
+	}
+	require.NoError(t, errors.Join(pd.Dealloc(), d.Close()))
 }

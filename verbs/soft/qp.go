@@ -18,6 +18,7 @@ type queuePair struct {
 	pd    *protDomain
 	num   uint32
 	state verbs.QPState
+	set   verbs.QPState    // the last one by Modify
 	attr  verbs.QPAttr     // State and AV.Wire are not kept here
 	init  verbs.QPInitAttr // as created
 	scq   *compQueue       // of send requests
@@ -35,6 +36,7 @@ type queuePair struct {
 	late    *lateFlush // it has failed, and its requests have not ended; nil: they have
 	gone    bool       // destroyed
 	used    bool       // was connected before a reset: packets that arrive in RESET are old
+	early   bool       // see nic.comesEarly
 
 	discStatus uint8  // discDue: verbs.WCStatus of the failure; 0: none that is reported
 	discImm    uint32 // discDue: wire.Destroyed, or 0
@@ -55,6 +57,7 @@ func (d *Device) newQueuePair() *queuePair {
 // CreateQP makes a queue pair in state RESET.
 func (p *protDomain) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	defer p.d.enter("create_qp")()
+	p.d.nic.slow()
 	q, err := p.newQP(attr)
 	if err != nil {
 		return nil, err
@@ -89,6 +92,7 @@ func (p *protDomain) newQP(attr *verbs.QPInitAttr) (*queuePair, error) {
 	case int64(c.MaxInlineData) > int64(p.d.cfg.MaxInline):
 		return nil, fail(op, syscall.EINVAL, "MaxInlineData is above the device's MaxInline")
 	}
+	attr.ReadFaults = attr.ReadFaults && p.d.attr.ReadFaults
 	q := p.d.newQueuePair()
 	q.pd, q.scq, q.rcq = p, scq, rcq
 	c.MaxSendSGE, c.MaxRecvSGE = max(c.MaxSendSGE, 1), max(c.MaxRecvSGE, 1)
@@ -142,21 +146,22 @@ func (q *queuePair) Num() uint32 { return q.num }
 // State is the queue pair's state.
 func (q *queuePair) State() verbs.QPState {
 	defer q.d.enter("query_qp")()
-	return q.state
+	return q.d.nic.shows(q)
 }
 
 // Query returns the attributes, and those of creation.
-func (q *queuePair) Query() (verbs.QPAttr, verbs.QPInitAttr) {
+func (q *queuePair) Query() (verbs.QPAttr, verbs.QPInitAttr, error) {
 	defer q.d.enter("query_qp")()
 	a := q.attr
 	a.State, a.AV.Wire = q.state, q.wire
-	return a, q.init
+	return a, q.init, nil
 }
 
 // Modify changes attributes and state (TMO 8.1). With an error nothing has changed, except with
 // EBUSY of a change to RESET, see quietTime.
 func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	defer q.d.enter("modify_qp")()
+	q.d.nic.slow()
 	if q.gone {
 		return fail("modify_qp", syscall.EINVAL, "the queue pair is gone")
 	}
@@ -172,7 +177,7 @@ func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		return fail("modify_qp", syscall.EOPNOTSUPP, "this device does not drain send queues (SQD)")
 	case mask&(verbs.QPAttrMaxQPRdAtomic) != 0 && attr.MaxRdAtomic > maxRdAtomic,
 		mask&(verbs.QPAttrMaxDestRdAtomic) != 0 && attr.MaxDestRdAtomic > maxRdAtomic:
-		return fail("modify_qp", syscall.EINVAL, "MaxRdAtomic or MaxDestRdAtomic is above the device's MaxQPRdAtom")
+		return fail("modify_qp", syscall.EINVAL, "MaxRdAtomic or MaxDestRdAtomic is above the device's MaxQPInitRdAtom or MaxQPRdAtom")
 	}
 	if to == verbs.QPSRTR && q.state == verbs.QPSInit {
 		l, name, err := q.d.connect(attr.AV.Address)
@@ -212,6 +217,7 @@ func (q *queuePair) take(attr *verbs.QPAttr, mask verbs.QPAttrMask) {
 // enter changes the state.
 func (q *queuePair) enter(to verbs.QPState) error {
 	from := q.state
+	q.set = to
 	switch to {
 	case from:
 	case verbs.QPSReset:
@@ -243,8 +249,12 @@ func (q *queuePair) reset(op string) error {
 	late := cmp.Or(q.late, q.endPushes())
 	q.late = nil
 	q.abandonTags()
+	q.d.nic.settles(q)
+	if q.tm != nil && q.tm.faults != nil {
+		q.tm.faults.hasten(q)
+	}
 	q.checkReset()
-	q.attr = verbs.QPAttr{}
+	q.attr, q.early = verbs.QPAttr{}, false
 	q.used = q.used || q.link != nil
 	q.link, q.wire = nil, ""
 	q.scq.forget(q)
@@ -339,8 +349,12 @@ func (q *queuePair) pump() bool {
 	return left || q.discDue
 }
 
-// sendDisconnect tells the peer that this QP answers no more. It returns false if there is no room.
+// sendDisconnect tells the peer that this QP answers no more. It returns false if there is no room,
+// or something that was told before waits for it: the program may have said why.
 func (q *queuePair) sendDisconnect() bool {
+	if q.d.telling && q.d.lines.waits(q.link) {
+		return false
+	}
 	q.d.scratch = wire.Header{Op: wire.OpDisconnected, Flags: wire.FlagFirst | wire.FlagLast, Status: q.discStatus, QPN: q.attr.DestQPN,
 		Imm: q.discImm, Addr: uint64(q.num)}
 	if !q.link.Send(&q.d.scratch, nil, nil) {
@@ -365,7 +379,7 @@ func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell 
 	if q.discDue {
 		q.d.queue(q)
 	}
-	late := q.endPushes()
+	late := q.d.nic.delays(q, q.endPushes(), status)
 	q.reader.clear()
 	if late == nil {
 		q.flushAll(status, first)
@@ -385,7 +399,7 @@ func (q *queuePair) flushAll(status verbs.WCStatus, first uint32) {
 	q.flushRQ()
 	q.checkAllEnded()
 	if q.srq != nil {
-		q.d.event(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q.num})
+		q.d.failed(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q.num})
 	}
 }
 
@@ -422,18 +436,18 @@ func (q *queuePair) PostRecv(wr *verbs.RecvWR) (bad *verbs.RecvWR, err error) {
 			break
 		}
 	}
-	if q.state == verbs.QPSErr {
+	if q.state == verbs.QPSErr && q.late == nil {
 		q.flushRQ()
 	}
 	q.d.postedRecv()
 	return bad, err
 }
 
-// peerLost fails the QP because its peer, or the link to it, has ended.
-func (q *queuePair) peerLost(err error, event verbs.AsyncEventType) {
-	if !q.connected() {
-		return
+// peerLost fails the QP, if it was connected, because its peer, or the link to it, has ended.
+func (q *queuePair) peerLost() bool {
+	lost := q.connected()
+	if lost {
+		q.toErr(verbs.WCRetryExcErr, q.reclaimed, true, 0)
 	}
-	q.toErr(verbs.WCRetryExcErr, q.reclaimed, true, 0)
-	q.d.event(verbs.AsyncEvent{Type: event, QP: q.num, Err: err})
+	return lost
 }

@@ -15,16 +15,20 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, mor
 	d := (*Device)(w)
 	i := h.QPN & qpIndexMask
 	if int(i) >= len(d.qps) || d.qps[i] == nil || d.qps[i].num != h.QPN {
-		return d.stray(l, h, wire.Destroyed), true
+		return d.stray(l, h, payload, wire.Destroyed), true
 	}
 	q := d.qps[i]
 	if !sameLink(q.link, l) {
 		if q.link == nil && q.state == verbs.QPSErr { // the peer reaches this device, which has failed to reach the peer
-			return d.stray(l, h, 0), true
+			return d.stray(l, h, payload, 0), true
 		}
 		// The peer may have connected its QP before this device has: its packets wait for RTR. All
 		// others are dropped.
-		return q.state != verbs.QPSInit && (q.state != verbs.QPSReset || q.used), true
+		if q.state == verbs.QPSInit || q.state == verbs.QPSReset && !q.used {
+			d.nic.comesEarly(q)
+			return false, true
+		}
+		return !d.nic.silent() || q.link != nil || d.stray(l, h, payload, 0), true
 	}
 	if len(payload) != int(h.Length) {
 		d.violation(l, "a packet of %d bytes says that it has %d", len(payload), h.Length)
@@ -47,10 +51,10 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, mor
 // later.
 const mostLingering = 1 << 10
 
-// stray receives a packet for a QP that does not exist, or has failed (imm 0). It answers the last
-// packet of each request with that: later if there is no room, as both ends of a link may have only
-// strays in their full rings. False: too many answers wait.
-func (d *Device) stray(l wire.Link, h *wire.Header, imm uint32) bool {
+// stray receives a packet for a QP that does not exist, or has failed (imm 0), or for no QP. It
+// answers the last packet of each request with that: later if there is no room, as both ends of a
+// link may have only strays in their full rings. False: too many answers wait.
+func (d *Device) stray(l wire.Link, h *wire.Header, payload []byte, imm uint32) bool {
 	switch h.Op {
 	case wire.OpSend, wire.OpWrite, wire.OpReadReq, wire.OpPushReq:
 		if h.Flags&wire.FlagLast == 0 {
@@ -65,6 +69,8 @@ func (d *Device) stray(l wire.Link, h *wire.Header, imm uint32) bool {
 		if h.QPN == 0 {
 			d.recvDisconnected(l, h)
 		}
+	case wire.OpTell:
+		d.lines.receive(l, h, payload)
 	}
 	return true
 }
@@ -155,11 +161,14 @@ func (w *fromWire) placing(l wire.Link, h *wire.Header) (q *queuePair, i uint32)
 // LinkDown fails the queue pairs of a link.
 func (w *fromWire) LinkDown(l wire.Link, err error) { (*Device)(w).linkDown(l, err) }
 
-// linkDown fails the queue pairs of a link, and drops the lingering ones that have nothing to send.
+// linkDown fails the queue pairs of a link, drops the lingering ones that have nothing to send, and
+// ends the line.
 func (d *Device) linkDown(l wire.Link, err error) {
 	for _, q := range d.qps {
 		if q != nil && q.link == l {
-			q.peerLost(err, verbs.EventQPFatal)
+			if q.peerLost() || d.nic.unheard(q) {
+				d.event(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q.num, Err: err})
+			}
 			q.link = nil
 		}
 	}
@@ -172,6 +181,7 @@ func (d *Device) linkDown(l wire.Link, err error) {
 		}
 	}
 	d.lingering = keep
+	d.lines.end(l, err)
 }
 
 // violation breaks a link whose peer has violated the protocol.

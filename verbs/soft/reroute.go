@@ -17,7 +17,7 @@ import (
 // the peer, or fails them.
 func (w *fromWire) LinkYielded(l wire.Link, a *wire.Address, err error) {
 	d := (*Device)(w)
-	next, name, none := d.linkTo(a)
+	next, name, none := d.linkTo("modify_qp", a)
 	if none != nil {
 		d.linkDown(l, fmt.Errorf("%w; %w", err, none))
 		return
@@ -37,7 +37,7 @@ func (w *fromWire) LinkUp(l wire.Link, a *wire.Address) {
 		}
 		why := fmt.Errorf("rank %d cannot use it, and has connected over another wire", a.Rank)
 		if old, ok := y.Yield(a, why); ok {
-			_, name, err := d.linkTo(a)
+			_, name, err := d.linkTo("modify_qp", a)
 			if err != nil {
 				return // unreachable
 			}
@@ -54,7 +54,7 @@ func (d *Device) tellYield(a *wire.Address, name string, why error) {
 	}
 }
 
-// move gives the queue pairs of a link that has carried nothing another one.
+// move gives the queue pairs and the line of a link that has carried nothing another one.
 func (d *Device) move(from, to wire.Link, name string) {
 	if from == nil {
 		return
@@ -69,6 +69,7 @@ func (d *Device) move(from, to wire.Link, name string) {
 			g.route(to, name)
 		}
 	}
+	d.lines.move(from, to)
 }
 
 // route points a queue pair at a link.
@@ -77,20 +78,29 @@ func (q *queuePair) route(l wire.Link, name string) {
 }
 
 // linkTo returns the link to another device over the first wire that reaches it, and that wire's
-// name.
-func (d *Device) linkTo(a *wire.Address) (wire.Link, string, error) {
+// name, for the call op.
+func (d *Device) linkTo(op string, a *wire.Address) (l wire.Link, name string, err error) {
+	name, err = d.firstWire(op, a, func(w wire.Wire) (err error) {
+		l, err = w.Connect(a)
+		return err
+	})
+	return l, name, err
+}
+
+// firstWire names the first wire with which reach succeeds for the device at a.
+func (d *Device) firstWire(op string, a *wire.Address, reach func(wire.Wire) error) (string, error) {
 	errs := make([]error, 0, len(d.wires))
 	for _, w := range d.wires {
 		if w == wire.Wire(d.selfWire) {
 			continue
 		}
-		l, err := w.Connect(a)
+		err := reach(w)
 		if err == nil {
-			return l, w.Name(), nil
+			return w.Name(), nil
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", w.Name(), err))
 	}
-	return nil, "", fail("modify_qp", syscall.EHOSTUNREACH, fmt.Sprintf("no wire reaches rank %d: %v", a.Rank, errors.Join(errs...)))
+	return "", fail(op, syscall.EHOSTUNREACH, fmt.Sprintf("no wire reaches rank %d: %v", a.Rank, errors.Join(errs...)))
 }
 
 // wireNames lists the open wires.

@@ -93,7 +93,7 @@ func (e *rerouteEnd) poll(t *testing.T) {
 }
 
 func (e *rerouteEnd) wire() string {
-	attr, _ := e.qp.Query()
+	attr, _, _ := e.qp.Query()
 	return attr.AV.Wire
 }
 
@@ -337,5 +337,45 @@ func sched(polls int) {
 		time.Sleep(time.Microsecond)
 	default:
 		runtime.Gosched()
+	}
+}
+
+// TestLineRerouted: what two devices tell each other before shared memory has turned out not to
+// work takes TCP, all of it and in order, whichever end fails.
+func TestLineRerouted(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	for name, fault := range sabotages {
+		for failing := 1; failing <= 3; failing++ { // a bit for each end
+			t.Run(fmt.Sprintf("%s %02b", name, failing), func(t *testing.T) {
+				faults := map[bool][]func(*dial.Config){true: {fault}}
+				ends := []*rerouteEnd{newRerouteEnd(t, 0, nil, faults[failing&1 != 0]...),
+					newRerouteEnd(t, 1, nil, faults[failing&2 != 0]...)}
+				const messages = mostWaiting
+				for i, e := range ends {
+					for k := range byte(messages) {
+						require.NoError(t, e.d.Tell(ends[1-i].d.Address(), []byte{k}))
+					}
+				}
+				var got [2]int
+				start := time.Now()
+				for polls := 0; got[0]+got[1] < 2*messages; polls++ {
+					for i, e := range ends {
+						e.poll(t)
+						for told, ok := e.d.PollTold(); ok; told, ok = e.d.PollTold() {
+							require.Equal(t, verbs.Told{From: ends[1-i].d.Address(), Msg: []byte{byte(got[i])}}, told)
+							got[i]++
+						}
+					}
+					sched(polls)
+					require.Less(t, time.Since(start), 20*time.Second, "%v; %s%s", got, &ends[0].logs, &ends[1].logs)
+				}
+				for i, e := range ends {
+					name, err := e.d.Reaches(ends[1-i].d.Address())
+					require.NoError(t, err)
+					require.Equal(t, WireTCP, name)
+					e.close(t)
+				}
+			})
+		}
 	}
 }

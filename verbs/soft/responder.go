@@ -82,6 +82,9 @@ func (r *responder) plain(h *wire.Header) bool {
 // accepts checks a packet of a request. If it returns false the packet is dropped.
 func (r *responder) accepts(l wire.Link, h *wire.Header) bool {
 	if !r.q.connected() || r.refuse {
+		if r.q.state == verbs.QPSErr && !r.refuse && r.q.d.nic.silent() {
+			r.q.d.stray(l, h, nil, 0)
+		}
 		return false
 	}
 	if h.Flags&wire.FlagFirst == 0 {
@@ -326,7 +329,7 @@ func (r *responder) fail(psn uint32, local, remote verbs.WCStatus, wrid uint64) 
 // denied rejects a request for memory that the peer may not access (TMO 8.3).
 func (r *responder) denied(psn uint32) {
 	r.reject(psn, verbs.WCRemAccessErr)
-	r.q.d.event(verbs.AsyncEvent{Type: verbs.EventQPAccessErr, QP: r.q.num,
+	r.q.d.failed(verbs.AsyncEvent{Type: verbs.EventQPAccessErr, QP: r.q.num,
 		Err: fail("responder", syscall.EACCES, "a request of the peer named memory, or a right, that it does not have")})
 }
 
@@ -338,5 +341,5 @@ func (r *responder) rejectInvalid(psn uint32, format string, args ...any) {
 
 // invalid tells the program of an invalid request of the peer.
 func (r *responder) invalid(format string, args ...any) {
-	r.q.d.event(verbs.AsyncEvent{Type: verbs.EventQPReqErr, QP: r.q.num, Err: fail("responder", syscall.EINVAL, fmt.Sprintf(format, args...))})
+	r.q.d.failed(verbs.AsyncEvent{Type: verbs.EventQPReqErr, QP: r.q.num, Err: fail("responder", syscall.EINVAL, fmt.Sprintf(format, args...))})
 }

@@ -116,6 +116,7 @@ type sharedQueue struct {
 // CreateSRQ makes a shared receive queue.
 func (p *protDomain) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
 	defer p.d.enter("create_srq")()
+	p.d.nic.slow()
 	const known = verbs.SRQInitType | verbs.SRQInitPD | verbs.SRQInitXRCD | verbs.SRQInitCQ | verbs.SRQInitTM
 	typ := verbs.SRQTypeBasic
 	if attr.Mask&verbs.SRQInitType != 0 {

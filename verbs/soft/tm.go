@@ -69,6 +69,7 @@ type tagQueue struct {
 	op      taglist.Op     // the one being posted
 	plain   bool           // nothing of faults changes how messages arrive
 	reports verbs.WCOpcode // of completions of unexpected messages
+	names   uint32         // mask of the queue pair's number in a completion with MATCH
 	faults  *tagFaults     // for tests; nil in production
 }
 
@@ -95,8 +96,11 @@ func (p *protDomain) newTagQueue(attr *verbs.SRQInitAttr) (*tagQueue, error) {
 	case attr.TM.MaxOps == 0 || attr.TM.MaxOps > uint32(cfg.MaxOps):
 		return nil, fail(op, syscall.EINVAL, "TM.MaxOps must be between 1 and the device's")
 	}
-	t := &tagQueue{d: p.d, cq: cq, plain: true, reports: verbs.WCTMRecv}
+	t := &tagQueue{d: p.d, cq: cq, plain: true, reports: verbs.WCTMRecv, names: ^uint32(0)}
 	list := taglist.Config{Tags: attr.TM.MaxNumTags, Ops: attr.TM.MaxOps, Seed: binary.LittleEndian.Uint64(p.d.self.ID[:])}
+	if p.d.nic.mutesTags() {
+		t.names = 0
+	}
 	if f := p.d.cfg.tmFaults; f != nil {
 		list.Quirks = t.inject(f)
 	}

@@ -121,7 +121,7 @@ func (f *tagFaults) killsAt(q *queuePair) bool {
 
 // kill makes the queue pair fail, for a fault of that name.
 func (q *queuePair) kill(knob string) {
-	q.d.event(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q.num, Err: fail("receive", syscall.EIO, "the queue pair was to fail here ("+knob+")")})
+	q.d.failed(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q.num, Err: fail("receive", syscall.EIO, "the queue pair was to fail here ("+knob+")")})
 	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
 }
 
@@ -192,6 +192,16 @@ func (f *tagFaults) tick() bool {
 	clear(f.later[len(keep):])
 	f.later = keep
 	return len(keep) > 0 || f.ops.len() > 0
+}
+
+// hasten has the delayed completions of a queue pair come in the next pass: it is reset, and owes
+// nothing after that.
+func (f *tagFaults) hasten(q *queuePair) {
+	for i := range f.later {
+		if it := &f.later[i]; it.q == nil && it.wc.QPNum == q.num {
+			it.due = f.polls
+		}
+	}
 }
 
 // forget drops the delayed FINs of a queue pair.

@@ -96,17 +96,17 @@ func sgeOfEntry(e *taglist.Entry) sge { return sge{e.Buf.Addr, e.Buf.Length, e.B
 // eagerMatched receives an eager message, or its first packet, into the tagged buffer.
 func (q *queuePair) eagerMatched(h *wire.Header, payload []byte, tmh verbs.TMH, e *taglist.Entry) {
 	t := q.tm
-	wc := verbs.WC{WRID: e.WRID, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMMatch, QPNum: q.num, Priv: tmh.AppCtx, Tag: tmh.Tag}
+	wc := verbs.WC{WRID: e.WRID, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMMatch, QPNum: q.num & t.names, Priv: tmh.AppCtx, Tag: tmh.Tag}
 	body, size := payload[verbs.TMHSize:], h.Total-verbs.TMHSize
 	m := &q.rx
 	m.hnd, m.wrid, m.sges[0], m.nsge = e.Handle, e.WRID, sgeOfEntry(e), 1
 	whole := h.Flags&wire.FlagLast != 0
 	switch {
 	case size > e.Buf.Length:
-		q.tmFails(h.PSN, verbs.WCLocLenErr, verbs.WCRemInvReqErr) // TMO 6.8
+		q.matchFails(h.PSN, &wc, verbs.WCLocLenErr, verbs.WCRemInvReqErr) // TMO 6.8
 		return
 	case !q.scatter(m.sges[:1], 0, body):
-		q.tmFails(h.PSN, verbs.WCLocProtErr, verbs.WCRemOpErr)
+		q.matchFails(h.PSN, &wc, verbs.WCLocProtErr, verbs.WCRemOpErr)
 		return
 	case whole && h.Total <= uint64(t.mtu(q)):
 		wc.Flags |= verbs.WCFlagTMDataValid
@@ -218,9 +218,13 @@ func (q *queuePair) tmFails(psn uint32, local, remote verbs.WCStatus) {
 	m := &q.rx
 	kind, tm := m.kind, m.kind == rxTagged || !m.active
 	wc := verbs.WC{WRID: m.wrid, Status: local, Opcode: verbs.WCTMRecv, QPNum: q.num}
-	if tm {
+	switch {
+	case tm && q.d.nic.misnames(q, &wc):
+		q.reject(psn, remote)
+		return
+	case tm:
 		q.tm.cq.push(&wc, frees{tm: q.tm, hnd: m.hnd}, true)
-	} else {
+	default:
 		q.forgetUnexpected(kind)
 		q.rcq.push(&wc, frees{}, true)
 	}
@@ -239,7 +243,7 @@ func (q *queuePair) abandonRx() {
 	if m.kind == rxTagged {
 		q.d.cuts++
 		wc.Status, wc.Flags = verbs.WCTMRndvIncomplete, verbs.WCFlagTMDataValid
-		q.tm.cq.push(&wc, frees{tm: q.tm, hnd: m.hnd}, true)
+		q.abandon(&wc, m.hnd)
 	} else {
 		q.forgetUnexpected(m.kind)
 		wc.Status = verbs.WCWRFlushErr

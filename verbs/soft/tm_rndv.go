@@ -41,7 +41,7 @@ type rndvJob struct {
 func (q *queuePair) rndvMatched(h *wire.Header, payload []byte, tmh verbs.TMH, e *taglist.Entry) {
 	rvh := verbs.ParseRVH(payload[verbs.TMHSize:])
 	t := q.tm
-	wc := verbs.WC{WRID: e.WRID, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMMatch, QPNum: q.num, Priv: tmh.AppCtx, Tag: tmh.Tag}
+	wc := verbs.WC{WRID: e.WRID, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMMatch, QPNum: q.num & t.names, Priv: tmh.AppCtx, Tag: tmh.Tag}
 	if q.dev == nil || uint64(rvh.Len) > e.Buf.Length || rvh.Len > maxMsgSize {
 		q.rndvIncomplete(h, payload, wc, e)
 		return
@@ -77,7 +77,7 @@ func (q *queuePair) rndvIncomplete(h *wire.Header, payload []byte, wc verbs.WC, 
 		q.executed(h)
 		return
 	default:
-		q.tmFails(h.PSN, verbs.WCLocProtErr, verbs.WCRemOpErr)
+		q.matchFails(h.PSN, &wc, verbs.WCLocProtErr, verbs.WCRemOpErr)
 		return
 	}
 	wc.Status, wc.ByteLen = verbs.WCTMRndvIncomplete, uint32(n)
@@ -164,7 +164,7 @@ func (q *queuePair) abandonRndv() {
 	for ; v.jobs.len() > 0; v.jobs.pop() {
 		if j := v.jobs.front(); !j.done {
 			j.wc.Status, j.wc.ByteLen = verbs.WCTMRndvIncomplete, 0
-			q.tm.cq.push(&j.wc, frees{tm: q.tm, hnd: j.hnd}, true)
+			q.abandon(&j.wc, j.hnd)
 		}
 	}
 	v.issued = 0
@@ -183,7 +183,7 @@ func (q *queuePair) deviceFailed(status verbs.WCStatus) {
 	if status == verbs.WCRemAccessErr {
 		typ = verbs.EventQPAccessErr
 	}
-	q.d.event(verbs.AsyncEvent{Type: typ, QP: q.num,
+	q.d.failed(verbs.AsyncEvent{Type: typ, QP: q.num,
 		Err: fail("rendezvous", syscall.EIO, fmt.Sprintf("the device's read or FIN failed: %v", status))})
 }
 

@@ -19,8 +19,8 @@ func testTooLong(e *env, a, b *node) {
 		a.send(qa, verbs.SendWR{WRID: 5, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: sge(amr, abuf[:n])})
 		a.want(5, verbs.WCRemInvReqErr)
 		b.want(1, verbs.WCLocLenErr)
-		if qb.State() != verbs.QPSErr {
-			e.t.Errorf("the responder is in %v", qb.State())
+		if state(qb) != verbs.QPSErr {
+			e.t.Errorf("the responder is in %v", state(qb))
 		}
 		if n == 10 && !bytes.Equal(bbuf[:n], make([]byte, n)) {
 			e.t.Error("the buffer was written")
@@ -35,8 +35,8 @@ func testNoReceive(e *env, a, b *node) {
 	a.send(qa, inline(1, verbs.SendSignaled, nil))
 	a.want(1, verbs.WCRNRRetryExcErr)
 	b.none()
-	if qb.State() != verbs.QPSRTS || len(b.evs) > 0 {
-		e.t.Errorf("the responder is in %v, with events %+v", qb.State(), b.evs)
+	if state(qb) != verbs.QPSRTS || len(b.evs) > 0 {
+		e.t.Errorf("the responder is in %v, with events %+v", state(qb), b.evs)
 	}
 	b.recv(qb, 2, nil) // not matched by the message that its sender gave up
 	b.none()
@@ -65,11 +65,9 @@ func testBadRKey(e *env, a, b *node) {
 			if w := a.next(); w.Status != verbs.WCRemAccessErr {
 				e.t.Fatalf("%v, case %d: %v", op, i, w.Status)
 			}
-			if ev := b.wantEvent(verbs.EventQPAccessErr); ev.QP != qb.Num() {
-				e.t.Fatalf("%v, case %d: %+v", op, i, ev)
-			}
-			if qb.State() != verbs.QPSErr {
-				e.t.Fatalf("%v, case %d: the responder is in %v", op, i, qb.State())
+			b.wantFailure(verbs.EventQPAccessErr, qb)
+			if state(qb) != verbs.QPSErr {
+				e.t.Fatalf("%v, case %d: the responder is in %v", op, i, state(qb))
 			}
 		}
 	}
@@ -187,12 +185,12 @@ func testFirstError(e *env, a, b *node) {
 		qa, qb := e.connect(a, b, f.conf, qpConf{})
 		f.post(qa, qb)
 		a.want(1, f.status)
-		if qa.State() != verbs.QPSErr {
-			e.t.Errorf("%s: the requester is in %v", what, qa.State())
+		if state(qa) != verbs.QPSErr {
+			e.t.Errorf("%s: the requester is in %v", what, state(qa))
 		}
 		if f.status == verbs.WCRemInvReqErr || f.status == verbs.WCRemOpErr {
-			if w := b.next(); w.WRID != 7 || w.Status == verbs.WCSuccess || qb.State() != verbs.QPSErr {
-				e.t.Errorf("%s: the responder has %+v in %v", what, w, qb.State())
+			if w := b.next(); w.WRID != 7 || w.Status == verbs.WCSuccess || state(qb) != verbs.QPSErr {
+				e.t.Errorf("%s: the responder has %+v in %v", what, w, state(qb))
 			}
 		}
 		e.settle()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -45,13 +46,15 @@ type node struct {
 	cq   verbs.CQ
 	got  []verbs.WC // polled, not yet checked
 	evs  []verbs.AsyncEvent
+	told []verbs.Told
+	deaf bool // what is told is not polled
 	wc   [16]verbs.WC
 	qps  map[verbs.QP]bool // not destroyed
 	free []func() error    // destroys objects, last first
 	dead bool
 }
 
-const patience = 20 * time.Second
+var patience = testlevel.Patience(20 * time.Second)
 
 func newEnv(t *testing.T, open Opener, n int) *env {
 	t.Helper()
@@ -74,6 +77,14 @@ func (e *env) ok(err error) {
 	if err != nil {
 		e.t.Fatalf("unexpected error: %v", err)
 	}
+}
+
+// query returns the attributes of a queue pair, and those of its creation.
+func (e *env) query(qp verbs.QP) (verbs.QPAttr, verbs.QPInitAttr) {
+	e.t.Helper()
+	attr, init, err := qp.Query()
+	e.ok(err)
+	return attr, init
 }
 
 func (e *env) errno(err error, want syscall.Errno) {
@@ -148,7 +159,7 @@ type qpConf struct {
 func (n *node) newQP(c qpConf) verbs.QP {
 	n.e.t.Helper()
 	if c.cap == (verbs.QPCap{}) {
-		c.cap = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 3, MaxRecvSGE: 2, MaxInlineData: 256}
+		c.cap = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 3, MaxRecvSGE: 2, MaxInlineData: maxInline}
 	}
 	if c.cq == nil {
 		c.cq = n.cq
@@ -172,6 +183,9 @@ func (n *node) destroy(qp verbs.QP) {
 	delete(n.qps, qp)
 	n.e.ok(qp.Destroy())
 }
+
+// maxInline is the largest inline payload of the suite's queue pairs, bytes.
+const maxInline = 128
 
 const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 
@@ -231,6 +245,9 @@ func (n *node) pollCQ(cq verbs.CQ) {
 		n.e.t.Fatalf("Drain: %v", err)
 	}
 	n.got = append(n.got, n.wc[:k]...)
+	for t, ok := n.pollTold(); ok; t, ok = n.pollTold() {
+		n.told = append(n.told, t)
+	}
 	for {
 		ev, ok := n.dev.PollAsync()
 		if !ok {
@@ -238,6 +255,24 @@ func (n *node) pollCQ(cq verbs.CQ) {
 		}
 		n.evs = append(n.evs, ev)
 	}
+}
+
+func (n *node) pollTold() (verbs.Told, bool) {
+	if n.deaf {
+		return verbs.Told{}, false
+	}
+	return n.dev.PollTold()
+}
+
+// shut destroys the node's objects and closes its device.
+func (n *node) shut() {
+	n.e.t.Helper()
+	n.dead = true
+	for i := len(n.free) - 1; i >= 0; i-- {
+		n.e.ok(n.free[i]())
+	}
+	n.free = nil
+	n.e.ok(n.dev.Close())
 }
 
 // until polls until cond holds.
@@ -315,6 +350,19 @@ func (n *node) wantEvent(typ verbs.AsyncEventType) verbs.AsyncEvent {
 		return false
 	})
 	return found
+}
+
+// wantFailure waits for the event of a queue pair that has failed, if the device has such events.
+func (n *node) wantFailure(typ verbs.AsyncEventType, qp verbs.QP) {
+	n.e.t.Helper()
+	if n.e.opts.NoEvents {
+		n.e.settle()
+		if len(n.evs) > 0 {
+			n.e.t.Fatalf("%+v", n.evs)
+		}
+	} else if ev := n.wantEvent(typ); ev.QP != qp.Num() {
+		n.e.t.Fatalf("%+v, want queue pair %d", ev, qp.Num())
+	}
 }
 
 // refuse posts requests. bad must be the first that fails, with errno.

@@ -9,7 +9,8 @@ import (
 
 func testAttributes(e *env, n, other *node) {
 	a := n.dev.Attr()
-	if a.MaxQP < 64 || a.MaxSGE < 2 || a.MaxCQE < 1024 || a.MaxInline < 64 || a.MaxMsgSize < 8<<20 || a.MaxQPRdAtom < 16 {
+	if a.MaxQP < 64 || a.MaxSGE < 2 || a.MaxCQE < 1024 || a.MaxInline < 64 || a.MaxMsgSize < 8<<20 ||
+		a.MaxQPRdAtom < 16 || a.MaxQPInitRdAtom < 16 {
 		e.t.Errorf("limits too small: %+v", a)
 	}
 	if len(n.dev.Address()) == 0 || string(n.dev.Address()) == string(other.dev.Address()) {

@@ -244,7 +244,7 @@ func senderGone(r *tagRig, end func()) {
 	r.inErr(r.qb)
 	require.Zero(r.t, r.bbuf[n-1], "it reads no more")
 	r.hitByOther(2, 6)
-	require.Equal(r.t, verbs.QPSRTS, r.qd.State())
+	require.Equal(r.t, verbs.QPSRTS, state(r.qd))
 	r.del(h, verbs.WCTMErr)
 	r.b.none()
 }

@@ -26,7 +26,7 @@ func testRingFull(e *env, a, b *node) {
 	srq := b.newSRQ(4)
 	onSRQ, _ := e.connect(a, b, qpConf{}, qpConf{srq: srq})
 	onOwn, own := e.connect(a, b, qpConf{}, qpConf{cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 4, MaxRecvSGE: 1}})
-	_, init := own.Query()
+	_, init := e.query(own)
 	for _, c := range []struct {
 		from verbs.QP
 		room uint32
@@ -53,8 +53,8 @@ func testRingFull(e *env, a, b *node) {
 // testTooManySGEs: lists longer than granted are refused, those of that length are not.
 func testTooManySGEs(e *env, a, b *node, qa, qb verbs.QP) {
 	srq := b.newSRQ(4)
-	_, ia := qa.Query()
-	_, ib := qb.Query()
+	_, ia := e.query(qa)
+	_, ib := e.query(qb)
 	recv := func(post func(wr *verbs.RecvWR) (*verbs.RecvWR, error), most uint32) {
 		e.t.Helper()
 		_, err := post(&verbs.RecvWR{SGList: make([]verbs.SGE, most)})

@@ -99,8 +99,8 @@ func testTagKeptInSoftware(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagChainFails is scenario 27: a chain of ADDs that fails in the middle, for any reason. The
-// handles before are valid; the operations behind are not posted.
+// testTagChainFails is scenario 27: a chain of ADDs that fails in the middle, for any reason, or at
+// its first. The handles before are valid; the operations behind are not posted.
 func testTagChainFails(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 3, 8)
 	h := r.add(9, 9, exact, r.bbuf)
@@ -145,6 +145,11 @@ func testTagChainFails(t *testing.T, open Opener, opts TagOptions) {
 			r.passed(id)
 		}
 	}
+	wrs := []*verbs.OpsWR{r.counted(verbs.WRTagAdd, 3), r.counted(verbs.WRTagAdd, 4)}
+	wrs[0].Opcode = 7
+	r.refused(chain(wrs...), wrs[0], syscall.EINVAL)
+	r.b.none()
+	r.passed(4)
 	r.hit(9, 9)
 }
 

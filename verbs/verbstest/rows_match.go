@@ -76,8 +76,8 @@ func testTagRNRGivesUp(r *tagRig) {
 		r.raw(impatient, r.message(verbs.TMHEager, 5, 0, 8))
 		r.a.want(77, verbs.WCRNRRetryExcErr)
 		r.a.want(77, verbs.WCWRFlushErr)
-		if impatient.State() != verbs.QPSErr {
-			r.t.Errorf("the sender is in %v", impatient.State())
+		if state(impatient) != verbs.QPSErr {
+			r.t.Errorf("the sender is in %v", state(impatient))
 		}
 		r.b.none()
 		r.hit(1, 5)

@@ -31,7 +31,7 @@ const (
 )
 
 // rules are those of TMO and of package verbs, each with a test (TestRules).
-var rules = slices.Concat(rcRules, tmRules, rowRules)
+var rules = slices.Concat(rcRules, lineRules, tmRules, rowRules)
 
 // scenarios are mistakes that a device can make although it keeps each rule by itself.
 var scenarios = []testCase{

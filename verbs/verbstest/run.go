@@ -44,6 +44,7 @@ func run(t *testing.T, open Opener, opts TagOptions, on devices) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
+			opts.LeftOut.Skip(t, c.name)
 			t.Cleanup(func() {
 				if t.Failed() {
 					t.Logf("%s: %s", c.name, c.says)

@@ -159,7 +159,7 @@ func testAttributeValues(e *env, n *node) {
 				continue
 			}
 			e.ok(err)
-			if a, _ := qp.Query(); c.get(a) != v {
+			if a, _ := e.query(qp); c.get(a) != v {
 				e.t.Errorf("%s is %d, was set to %d", what, c.get(a), v)
 			}
 		}
@@ -199,15 +199,15 @@ func testRefusedUnchanged(e *env, n *node) {
 		for what, f := range spoil {
 			attr, mask := n.stepTo(qp, to)
 			f(attr, &mask)
-			before, _ := qp.Query()
+			before, _ := e.query(qp)
 			e.errno(qp.Modify(attr, mask), syscall.EINVAL)
-			if after, _ := qp.Query(); !sameAttr(before, after) || qp.State() != before.State {
+			if after, _ := e.query(qp); !sameAttr(before, after) || qp.State() != before.State {
 				e.t.Fatalf("to %v, with a bad %s: changed %+v to %+v", to, what, before, after)
 			}
 		}
 		e.ok(qp.Modify(n.stepTo(qp, to)))
 	}
-	if a, _ := qp.Query(); a.Port != 1 || a.PKeyIndex != 0 || a.RNRRetry != 7 || a.RetryCnt != 7 || a.MinRNRTimer != 14 ||
+	if a, _ := e.query(qp); a.Port != 1 || a.PKeyIndex != 0 || a.RNRRetry != 7 || a.RetryCnt != 7 || a.MinRNRTimer != 14 ||
 		a.AccessFlags != allAccess || a.State != verbs.QPSRTS {
 		e.t.Errorf("%+v", a)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -20,6 +21,12 @@ type TagOptions struct {
 	// An RDMA READ is only checked against the region's rights, and not, as by a NIC, the QP's.
 	OpenReads       bool
 	SyncReqOfDriver bool // SYNC_REQ as the mlx5 driver does (TMO 4.6); else: C and S differ
+
+	Unnamed  bool // a completion with MATCH names no queue pair (TMO 9)
+	Silent   bool // the peer of a queue pair that is destroyed or reset is not told
+	NoEvents bool // a queue pair that fails has no event, except by the end of its peer's device
+
+	LeftOut testlevel.LeftOut // the rules and scenarios that do not hold
 
 	played bool // the polls of the test alone move packets: what happens is the same each time
 }
@@ -195,20 +202,21 @@ func (r *tagRig) message(op verbs.TMHOpcode, tag uint64, ctx uint32, n int) []by
 	return r.abuf[:verbs.TMHSize+n]
 }
 
-// eager sends n bytes with the tag, header and payload as three entries of a list.
+// eager sends n bytes with the tag, header and payload as three entries of a list. The last one
+// begins with the payload, or 4 bytes behind.
 func (r *tagRig) eager(tag uint64, ctx uint32, n int) []byte {
 	r.t.Helper()
 	m := r.message(verbs.TMHEager, tag, ctx, n)
-	key := r.amr.LKey()
+	cut, key := min(verbs.TMHSize+4*int(ctx%2), len(m)), r.amr.LKey()
 	r.a.send(r.qa, verbs.SendWR{WRID: 77, Opcode: verbs.WRSend, Flags: verbs.SendSignaled,
-		SGList: []verbs.SGE{{Data: m[:8], LKey: key}, {Data: m[8:20:20][:min(12, len(m)-8)], LKey: key}, {Data: m[min(20, len(m)):], LKey: key}}})
+		SGList: []verbs.SGE{{Data: m[:8], LKey: key}, {Data: m[8:cut:cut], LKey: key}, {Data: m[cut:], LKey: key}}})
 	return m
 }
 
-// raw sends bytes of the sender's memory, or up to 256 others, unchanged.
+// raw sends bytes of the sender's memory, or up to maxInline others, unchanged.
 func (r *tagRig) raw(qp verbs.QP, m []byte) {
 	r.t.Helper()
-	if len(m) <= 256 {
+	if len(m) <= maxInline {
 		r.a.send(qp, inline(77, verbs.SendSignaled, m))
 	} else {
 		r.a.send(qp, verbs.SendWR{WRID: 77, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: sge(r.amr, m)})
@@ -351,6 +359,15 @@ func (r *tagRig) unpolled(f func()) {
 func (e *env) inErr(qps ...verbs.QP) {
 	e.t.Helper()
 	for _, qp := range qps {
-		e.until("ERR", func() bool { return qp.State() == verbs.QPSErr })
+		e.until("ERR", func() bool { return state(qp) == verbs.QPSErr })
 	}
+}
+
+// state is the state that a queue pair is in: QP.State may be the one that it was last set to.
+func state(qp verbs.QP) verbs.QPState {
+	a, _, err := qp.Query()
+	if err != nil {
+		panic(err)
+	}
+	return a.State
 }

@@ -41,6 +41,9 @@ func (r *tagRig) completes(want verbs.WC) {
 		if want.Flags&flagsBoth == flagMatch {
 			got.ByteLen, got.QPNum = 0, 0
 		}
+		if want.Flags&flagMatch != 0 && r.opts.Unnamed {
+			want.QPNum = 0
+		}
 	}
 	if !reflect.DeepEqual(got, want) {
 		r.t.Fatalf("completion %+v, want %+v", got, want)
@@ -86,7 +89,7 @@ func testTagEager(r *tagRig) {
 		if !bytes.Equal(r.bbuf[:n], m[verbs.TMHSize:]) || !bytes.Equal(r.bbuf[n:n+100], make([]byte, 100)) {
 			r.t.Fatalf("%d bytes: the buffer does not have the payload, or has more", n)
 		}
-		if len(m) <= 200 { // inline, too
+		if len(m) <= maxInline { // inline, too
 			r.add(id, tag, exact, r.bbuf)
 			r.raw(r.qa, m)
 			r.matched(id, tag, ctx, m[verbs.TMHSize:], r.bbuf)

@@ -120,8 +120,8 @@ func testTagRndvRefused(r *tagRig) {
 			r.t.Fatalf("%s: %+v", what, w)
 		}
 		r.b.want(1, verbs.WCTMRndvIncomplete)
-		if ev := r.b.wantEvent(verbs.EventQPAccessErr); ev.QP != qb.Num() || qb.State() != verbs.QPSErr {
-			r.t.Errorf("%s: %+v, and queue pair %d is in %v", what, ev, qb.Num(), qb.State())
+		if ev := r.b.wantEvent(verbs.EventQPAccessErr); ev.QP != qb.Num() || state(qb) != verbs.QPSErr {
+			r.t.Errorf("%s: %+v, and queue pair %d is in %v", what, ev, qb.Num(), state(qb))
 		}
 		r.inErr(qa)
 		r.settle()

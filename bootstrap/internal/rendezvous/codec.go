@@ -152,6 +152,9 @@ func (c *codec) addr(a *netip.Addr) {
 	}
 }
 
+// bare is a RELEASE without what only its first receiver needs.
+func (m *releaseMsg) bare() *releaseMsg { return &releaseMsg{seq: m.seq, encoded: m.encoded} }
+
 // entries are all that is left of a message; those of RELEASE have their rank.
 func (c *codec) entries(list *[]entry, ranked bool) {
 	if !c.reads {

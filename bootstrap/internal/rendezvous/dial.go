@@ -372,8 +372,8 @@ func (e *Endpoint) releaseLimit() int {
 
 // close sends BYE and waits shortly for rank 0 to close the connection, so that nothing written is
 // discarded.
-func (l *wireLink) close() error {
-	err := l.f.write(&byeMsg{})
+func (l *wireLink) close(finished bool) error {
+	err := l.f.write(&byeMsg{finished})
 	if tc, ok := l.f.conn.(*net.TCPConn); ok && err == nil {
 		err = tc.CloseWrite()
 	}

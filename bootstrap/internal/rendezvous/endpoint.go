@@ -19,8 +19,8 @@ type uplink interface {
 	send(m message) error
 	// fenced waits, after a fence, until those have its answer that get it from this rank.
 	fenced()
-	// close sends BYE and frees the rank's resources; abandon sends nothing.
-	close() error
+	// close sends BYE and frees the rank's resources.
+	close(finished bool) error
 }
 
 // Endpoint is the Bootstrap of one rank, see there, whether the hub is in its process or across a
@@ -53,6 +53,7 @@ type Endpoint struct {
 	deaf     bool    // losses is closed
 	closed   bool
 	leaving  bool // Leave was called
+	ended    bool // likewise, since all ranks have reached the end of the job
 }
 
 func newEndpoint(rank, size int, info Info) *Endpoint {
@@ -227,15 +228,12 @@ func (e *Endpoint) abort(m *abortMsg) {
 
 // Leave implements Bootstrap.
 func (e *Endpoint) Leave(finished bool) {
-	if e.launched == nil {
-		return
-	}
 	e.mu.Lock()
 	again := e.leaving || e.closed
-	e.leaving = true
+	e.leaving, e.ended = true, e.ended || finished && !again
 	e.mu.Unlock()
 	switch {
-	case again:
+	case again || e.launched == nil:
 	case finished:
 		e.launched.Say(link.Finished)
 	default:
@@ -267,6 +265,7 @@ func (e *Endpoint) Close() error {
 		close(e.aborted)
 	}
 	e.deafenLocked()
+	ended := e.ended
 	e.mu.Unlock()
 	if e.parent != nil {
 		e.parent.close()
@@ -274,7 +273,7 @@ func (e *Endpoint) Close() error {
 	if e.children != nil {
 		e.children.close()
 	}
-	err := e.up.close()
+	err := e.up.close(ended)
 	if e.launched != nil {
 		err = errors.Join(err, e.launched.Close())
 	}

@@ -79,31 +79,50 @@ func (f *framer) write(m message) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b := append(f.buf[:0], 0, 0, 0, 0, byte(m.kind()))
-	b = encode(b, m)
-	n := len(b) - 4
+	body := shared(m)
+	if body == nil {
+		b = encode(b, m)
+	}
+	head := len(b)
+	n := head - 4 + len(body)
 	if f.out != nil {
 		n += macSize
 	}
 	be.PutUint32(b, uint32(n))
 	if f.out != nil {
-		b = appendMAC(b, f.out, f.outSeq, b)
+		b = appendMAC(b, f.out, f.outSeq, b, body)
 		f.outSeq++
 	}
 	f.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-	_, err := f.w.Write(b)
+	var err error
+	if body == nil {
+		_, err = f.w.Write(b)
+	} else {
+		_, err = (&net.Buffers{b[:head], body, b[head:]}).WriteTo(f.w)
+	}
 	if cap(b) <= 64<<10 {
 		f.buf = b
 	}
 	return err
 }
 
-// appendMAC appends the MAC over frame, which is number seq of its direction, to b.
-func appendMAC(b []byte, h hash.Hash, seq uint64, frame []byte) []byte {
+// shared is the body of a message that goes to many, and is not copied for each; nil: it is none.
+func shared(m message) []byte {
+	if r, ok := m.(*releaseMsg); ok {
+		return r.encoded
+	}
+	return nil
+}
+
+// appendMAC appends the MAC over a frame, which is number seq of its direction, to b.
+func appendMAC(b []byte, h hash.Hash, seq uint64, frame ...[]byte) []byte {
 	var s [8]byte
 	be.PutUint64(s[:], seq)
 	h.Reset()
 	h.Write(s[:])
-	h.Write(frame)
+	for _, part := range frame {
+		h.Write(part)
+	}
 	return h.Sum(b)
 }
 
@@ -123,7 +142,7 @@ func (f *framer) read(limit int) (message, error) {
 	// Memory follows the bytes that have arrived, not the claimed length, unless a rank claims it.
 	var frame bytes.Buffer
 	if f.in != nil {
-		frame.Grow(headerSize + int(n))
+		frame.Grow(headerSize + int(n) + bytes.MinRead) // which ReadFrom has behind the last byte, too
 	}
 	frame.Write(h[:])
 	if _, err := io.CopyN(&frame, f.r, n-1); err != nil {
@@ -142,7 +161,11 @@ func (f *framer) read(limit int) (message, error) {
 		f.inSeq++
 		b = b[:end]
 	}
-	return decode(kind(h[4]), b[headerSize:])
+	m, err := decode(kind(h[4]), b[headerSize:])
+	if r, ok := m.(*releaseMsg); ok {
+		r.encoded = b[headerSize:]
+	}
+	return m, err
 }
 
 // expect reads a message of type M, or fails with the peer's REJECT or, once both ends have proved

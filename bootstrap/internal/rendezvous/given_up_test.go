@@ -55,6 +55,25 @@ func TestReportGivenUp(t *testing.T) {
 	}
 }
 
+// TestEndIsNotTold: that a rank leaves when all have reached the end of the job is told to nobody,
+// as each would hear of all others; that one leaves before is.
+func TestEndIsNotTold(t *testing.T) {
+	for name, list := range map[string][]*Endpoint{"tcp": startJob(t, 4, Secret{}, ""), "local": NewLocal(4)} {
+		t.Run(name, func(t *testing.T) {
+			list[1].Leave(true)
+			require.NoError(t, list[1].Close())
+			require.NoError(t, list[3].ReportGivenUp(2, "no route"))
+			require.Equal(t, Loss{3, "no route", true}, nextLoss(t, list[2]))
+			list[2].Leave(false)
+			require.NoError(t, list[2].Close())
+			for _, r := range []int{0, 3} {
+				require.Equal(t, Loss{2, "left the job", false}, nextLoss(t, list[r]))
+			}
+			closeAll(t, list)
+		})
+	}
+}
+
 // TestGivenUpNobody: a rank out of range breaks the protocol.
 func TestGivenUpNobody(t *testing.T) {
 	list := startJob(t, 3, Secret{}, "")

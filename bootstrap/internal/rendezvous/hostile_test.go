@@ -215,7 +215,7 @@ func TestOtherVersion(t *testing.T) {
 	require.EqualValues(t, protocolVersion, v)
 	_, err = expect[*challengeMsg](f, maxHandshake)
 	require.ErrorIs(t, err, ErrVersion)
-	require.ErrorContains(t, err, "rank 0 speaks version 5 of the rendezvous protocol and the dialing rank version 7")
+	require.ErrorContains(t, err, "rank 0 speaks version 6 of the rendezvous protocol and the dialing rank version 7")
 }
 
 // fakeRoot answers one connection with answer after the dialing rank has spoken.
@@ -246,7 +246,7 @@ func TestOddRoots(t *testing.T) {
 		{"another program", "HTTP/1.1 400 Bad Request\r\n\r\n", ErrProtocol, "another program listens there"},
 		{"another version", string(be.AppendUint32([]byte(magic), 9)) + "\x00\x00\x00\x01\x63", ErrVersion, "rank 0 speaks version 9"},
 		{"long frame", string(be.AppendUint32([]byte(magic), protocolVersion)) + "\xff\xff\xff\xff\x02", ErrProtocol, "at most 1024 are allowed"},
-		{"frame out of turn", string(be.AppendUint32([]byte(magic), protocolVersion)) + "\x00\x00\x00\x01\x0b", ErrProtocol, "BYE frame where CHALLENGE belongs"},
+		{"frame out of turn", string(be.AppendUint32([]byte(magic), protocolVersion)) + "\x00\x00\x00\x02\x0b\x00", ErrProtocol, "BYE frame where CHALLENGE belongs"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

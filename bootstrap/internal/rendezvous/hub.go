@@ -242,7 +242,10 @@ func (h *hub) handle(rank int, m message) bool {
 		if h.arrived > 0 {
 			h.failLocked(rank, ReasonLeft)
 		}
-		h.goneLocked(rank, ReasonLeft)
+		h.leftLocked(rank)
+		if !m.finished || h.end != nil {
+			h.tellGoneLocked(rank, ReasonLeft)
+		}
 	default:
 		return false
 	}
@@ -281,11 +284,10 @@ func (h *hub) fenceLocked(rank int, m *fenceMsg) bool {
 	if s.inFence || m.seq != h.fence {
 		return false
 	}
-	for r := range h.seats {
-		if h.seats[r].gone {
-			h.failLocked(r, ReasonLeft)
-			return true
-		}
+	if h.gone > 0 {
+		gone := slices.IndexFunc(h.seats, func(s seat) bool { return s.gone })
+		h.failLocked(gone, ReasonLeft)
+		return true
 	}
 	s.inFence = true
 	h.arrived++
@@ -306,13 +308,16 @@ func (h *hub) fenceLocked(rank int, m *fenceMsg) bool {
 
 func (h *hub) releaseLocked() {
 	m := &releaseMsg{seq: h.fence, entries: h.entries}
+	m.encoded = encode(make([]byte, 0, h.bytes+4), m)
+	again, _ := decode(kindRelease, m.encoded) // values are parts of this: what the ranks have sent goes
+	m.entries = again.(*releaseMsg).entries
 	h.fence++
 	h.arrived, h.entries, h.bytes = 0, nil, 0
 	for r := range h.seats {
 		s := &h.seats[r]
 		s.inFence = false
 		if s.relayed {
-			h.last = m
+			h.last = m.bare()
 		} else {
 			s.member.deliver(m)
 		}
@@ -363,7 +368,8 @@ func (h *hub) lost(rank int, reason string) {
 	}
 	s.lost = reason
 	h.failLocked(rank, reason)
-	h.goneLocked(rank, reason)
+	h.leftLocked(rank)
+	h.tellGoneLocked(rank, reason)
 }
 
 // ReasonLeft is the Reason of the Loss of a rank that has called Close, and of the RankError of a
@@ -382,18 +388,21 @@ func (h *hub) peerGivenUpLocked(rank int, m *peerGivenUpMsg) bool {
 	return true
 }
 
-// goneLocked reports the loss of rank to the others, any of which may be waiting for it.
-func (h *hub) goneLocked(rank int, reason string) {
+// leftLocked counts a rank that is gone.
+func (h *hub) leftLocked(rank int) {
 	h.seats[rank].gone = true
-	h.gone++
+	if h.gone++; h.gone == h.size {
+		close(h.empty)
+	}
+}
+
+// tellGoneLocked reports the loss of rank to the others, any of which may be waiting for it.
+func (h *hub) tellGoneLocked(rank int, reason string) {
 	m := &goneMsg{uint32(rank), cut(reason, maxReason)}
 	for r := range h.seats {
 		if s := &h.seats[r]; s.member != nil && !s.gone {
 			s.member.deliver(m)
 		}
-	}
-	if h.gone == h.size {
-		close(h.empty)
 	}
 }
 

@@ -47,7 +47,7 @@ func (l *localLink) send(m message) error {
 
 func (l *localLink) fenced() {}
 
-func (l *localLink) close() error { return l.send(&byeMsg{}) }
+func (l *localLink) close(finished bool) error { return l.send(&byeMsg{finished}) }
 
 // localMember is the hub's connection to such a rank.
 type localMember struct{ e *Endpoint }

@@ -11,9 +11,9 @@ import (
 
 func TestPortsNeeded(t *testing.T) {
 	require.Equal(t, "a host with 4 ranks needs 5 ports (TAGMATCH_PORTS): one for the data of each rank, one for the rendezvous at rank 0",
-		PortsNeeded(4, 8))
-	require.Equal(t, "a host with 100 ranks needs 104 ports (TAGMATCH_PORTS): one for the data of each rank, one for the rendezvous at rank 0, "+
-		"and 3 for ranks that pass on what others have put", PortsNeeded(-1, 100))
+		PortsNeeded(4, 7))
+	require.Equal(t, "a host with 100 ranks needs 117 ports (TAGMATCH_PORTS): one for the data of each rank, one for the rendezvous at rank 0, "+
+		"and 16 for ranks that pass on what others have put", PortsNeeded(-1, 100))
 	for size := range 200 { // who passes on is who listens for it
 		n := 0
 		for r := range size {

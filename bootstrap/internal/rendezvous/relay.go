@@ -24,8 +24,8 @@ import (
 // A rank dials its parent after WELCOME, as it dialed rank 0; the key of that handshake is derived
 // from the job's secret, which both know by then.
 
-// fanOut is how many ranks get RELEASE from each.
-const fanOut = 32
+// fanOut is how many ranks get RELEASE from each, for a descriptor each.
+const fanOut = 6
 
 // tree says from which rank another one gets RELEASE.
 type tree struct{ size, fan int }
@@ -185,12 +185,9 @@ func (r *relay) pass(msg *releaseMsg) {
 	if r.last != nil && r.last.seq >= msg.seq {
 		return
 	}
-	if msg.encoded == nil {
-		msg.encoded = encode(nil, msg)
-	}
-	r.last = msg
+	r.last = msg.bare()
 	for m := range r.children {
-		m.deliver(msg)
+		m.deliver(r.last)
 	}
 }
 

@@ -71,8 +71,8 @@ func (l *rootLink) fenced() { l.hub.flush() }
 
 // close waits for the others, so that their last messages are answered, and tells the remaining
 // ones.
-func (l *rootLink) close() error {
-	_ = l.localLink.close()
+func (l *rootLink) close(finished bool) error {
+	_ = l.localLink.close(finished)
 	t := time.NewTimer(l.linger)
 	defer t.Stop()
 	select {

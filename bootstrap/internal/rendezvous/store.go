@@ -260,13 +260,7 @@ func (m *remote) relay() netip.AddrPort {
 }
 
 func (m *remote) deliver(msg message) {
-	switch v := msg.(type) {
-	case *releaseMsg:
-		// No race: the hub's lock is held, and v is either new or encoded already.
-		if v.encoded == nil {
-			v.encoded = encode(nil, v)
-		}
-	case *welcomeMsg:
+	if v, ok := msg.(*welcomeMsg); ok {
 		own := *v
 		own.secret = m.made
 		msg = &own

@@ -8,7 +8,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/door"
 )
 
-// The rendezvous protocol, version 5. All integers are big-endian.
+// The rendezvous protocol, version 6. All integers are big-endian.
 //
 //	connection  preface frame*, in both directions; the dialing side speaks first
 //	preface     "tagmatch" version:u32
@@ -36,7 +36,7 @@ import (
 // waiting for WELCOME is answered by FAIL, which names the ranks that have not joined.
 const (
 	magic           = "tagmatch"
-	protocolVersion = 5
+	protocolVersion = 6
 	prefaceSize     = len(magic) + 4
 	headerSize      = 5
 
@@ -108,7 +108,7 @@ type (
 	releaseMsg struct {
 		seq     uint32
 		entries []entry
-		encoded []byte // body, encoded once for all receivers
+		encoded []byte // body, once for all receivers; of one that was read what was; nil: not yet
 	}
 	abortMsg struct {
 		rank   int32
@@ -123,7 +123,8 @@ type (
 		seq    uint32 // of the fence; before WELCOME giveUpAlone or giveUpForAll
 		reason string
 	}
-	byeMsg struct{}
+	// byeMsg leaves the job. finished: all ranks have reached its end, and need not hear of it.
+	byeMsg struct{ finished bool }
 	// goneMsg reports to the others that a rank left the job.
 	goneMsg struct {
 		rank   uint32
@@ -264,5 +265,5 @@ func (m *failMsg) fields(c *codec)        { c.reason(&m.rank, &m.reason) }
 func (m *giveUpMsg) fields(c *codec)      { c.reason(&m.seq, &m.reason) }
 func (m *goneMsg) fields(c *codec)        { c.reason(&m.rank, &m.reason) }
 func (m *peerGivenUpMsg) fields(c *codec) { c.reason(&m.rank, &m.reason) }
-func (*byeMsg) fields(*codec)             {}
+func (m *byeMsg) fields(c *codec)         { c.flag(&m.finished) }
 func (m *wantMsg) fields(c *codec)        { number(c, &m.have, 4) }

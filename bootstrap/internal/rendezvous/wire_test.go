@@ -37,7 +37,7 @@ func samples() []struct {
 		{&abortMsg{rank: -1, code: 7, reason: "x"}, "ffffffff" + "00000007" + "0001" + "78"},
 		{&failMsg{rank: 2, reason: "x"}, "00000002" + "0001" + "78"},
 		{&giveUpMsg{seq: 2, reason: "x"}, "00000002" + "0001" + "78"},
-		{&byeMsg{}, ""},
+		{&byeMsg{true}, "01"},
 		{&goneMsg{rank: 2, reason: "x"}, "00000002" + "0001" + "78"},
 		{&peerGivenUpMsg{rank: 2, reason: "x"}, "00000002" + "0001" + "78"},
 		{&wantMsg{have: 5}, "00000005"},

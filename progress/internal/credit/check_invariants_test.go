@@ -16,7 +16,8 @@ func TestAccountIsChecked(t *testing.T) {
 		"window too small":     func(a *Account) { a.window = 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := NewPool(1<<20, 1, record).Open()
+			a := NewPool(1<<20, 1, record, record).Account()
+			a.Open()
 			a.Charge(kept)
 			a.Check(0, kept, false)
 			spoil(&a)

@@ -1,9 +1,12 @@
 package credit
 
 const (
-	// initialWindow is that of a peer never heard of, unless half of the pool is less for all of
-	// them.
+	// initialWindow is that of a peer at the start, while there is enough for it.
 	initialWindow = 256 << 10
+
+	// early is how many peers share at first what the initial windows have beyond what is kept for
+	// each peer: each takes so much less of what is left that nobody need know how many will come.
+	early = 64
 
 	// leastGrowth is the smallest piece that a window grows by, unless one message needs less.
 	leastGrowth = 4 << 10
@@ -13,14 +16,17 @@ const (
 type Pool struct {
 	limit     int64
 	committed int64  // the sum of Committed of all accounts; beyond limit only by excess
-	initial   uint64 // window of each account at the start
+	share     uint64 // of the initial window of each peer: a quarter of the limit, divided among all
+	spare     uint64 // what initial windows may have beyond that, another quarter at first
+	later     int    // peers whose account is not open
+	least     uint64 // the smallest message
 	step      uint64 // two of the largest message: less of a window is not worth having
 }
 
 // Account is one peer's part of the pool. The counts are in bytes since the start.
 type Account struct {
 	pool     *Pool
-	initial  uint64 // window that it never falls below, 0 once closed
+	initial  uint64 // window that it never falls below, 0 while not open and once closed
 	window   uint64 // what the peer may have here or under way
 	charged  uint64 // by the peer's messages; at most granted unless in excess
 	consumed uint64 // of those, what left our memory
@@ -28,22 +34,30 @@ type Account struct {
 	excess   bool   // the peer may charge more than that: WANTs told it to
 }
 
-// NewPool divides limit bytes among so many peers. The largest message costs largest.
-func NewPool(limit int64, peers int, largest uint64) *Pool {
-	limit = max(limit, 0)
-	return &Pool{limit: limit, initial: min(initialWindow, uint64(limit)/2/uint64(peers)), step: 2 * largest}
+// NewPool divides limit bytes among so many peers. The smallest message costs least, the largest
+// one largest.
+func NewPool(limit int64, peers int, least, largest uint64) *Pool {
+	quarter := uint64(max(limit, 0)) / 4
+	return &Pool{limit: max(limit, 0), share: quarter / uint64(peers), spare: quarter, later: peers, least: least, step: 2 * largest}
 }
-
-// Initial is the credit of each peer at the start.
-func (b *Pool) Initial() uint64 { return b.initial }
 
 // Committed is what the messages of all peers take, and what they may still send.
 func (b *Pool) Committed() int64 { return b.committed }
 
-// Open returns the account of a peer at the start. It is not copied once it is in use.
-func (b *Pool) Open() Account {
-	b.committed += int64(b.initial)
-	return Account{pool: b, initial: b.initial, window: b.initial, granted: b.initial}
+// Account returns the account of a peer that has no credit yet. It is not copied once it is in use.
+func (b *Pool) Account() Account { return Account{pool: b} }
+
+// Open gives the peer its first credit, which it returns: initialWindow, or what the pool can give
+// now, at least a message. It is called once, and not after Close.
+func (a *Account) Open() uint64 {
+	b := a.pool
+	window := min(b.share+b.spare/uint64(max(1, min(b.later, early))), initialWindow)
+	b.spare -= window - min(window, b.share)
+	b.later--
+	window = min(max(window, b.least), uint64(max(b.limit-b.committed, 0)))
+	b.committed += int64(window)
+	a.initial, a.window, a.granted = window, window, window
+	return window
 }
 
 // Committed is what the peer's messages take, and what it may still send. The initial window is

@@ -14,9 +14,10 @@ func eager(bytes uint64) uint64 { return record + bytes }
 
 // newPool is a pool with its accounts open.
 func newPool(limit int64, n int, largest uint64) (*Pool, []Account) {
-	b, accounts := NewPool(limit, n, largest), make([]Account, n)
+	b, accounts := NewPool(limit, n, record, largest), make([]Account, n)
 	for i := range accounts {
-		accounts[i] = b.Open()
+		accounts[i] = b.Account()
+		accounts[i].Open()
 	}
 	return b, accounts
 }
@@ -101,7 +102,7 @@ func TestPoolGrowsForNeed(t *testing.T) {
 
 // With nothing to give a peer has no credit, and what it sends for a WANT goes through.
 func TestPoolOfNothing(t *testing.T) {
-	for _, limit := range []int64{-1, 0, 1} {
+	for _, limit := range []int64{-1, 0} {
 		b, accounts := newPool(limit, 2, eager(256))
 		a := &accounts[0]
 		require.Zero(t, a.window)
@@ -129,7 +130,8 @@ func TestPoolOfManyPeers(t *testing.T) {
 	const n = 10000
 	b, accounts := newPool(64<<20, n, eager(8192))
 	require.LessOrEqual(t, b.committed, b.limit/2)
-	require.Greater(t, accounts[0].window, uint64(3000))
+	require.EqualValues(t, initialWindow, accounts[0].window, "who comes first")
+	require.GreaterOrEqual(t, accounts[n-1].window, uint64(64<<20/4/n))
 	for range 30 {
 		accounts[n-1].busy(eager(8192)) // more than its window
 		if accounts[n-1].Grow() {       // so it is held up
@@ -176,6 +178,7 @@ func TestPoolKeepsInitialWindows(t *testing.T) {
 type naivePool struct {
 	pool     *Pool
 	accounts []Account
+	open     []bool
 	kept     [][]uint64 // costs of messages
 	lost     []bool
 	asked    bool // some peer may have sent more than its credit
@@ -189,6 +192,10 @@ func (p *naivePool) check(t *rapid.T) {
 			kept += cost
 		}
 		require.Equal(t, kept, a.charged-a.consumed)
+		if !p.open[i] {
+			require.Zero(t, a.Committed())
+			continue
+		}
 		if p.lost[i] {
 			committed += int64(kept)
 			continue
@@ -239,12 +246,22 @@ func TestPoolAgainstModel(t *testing.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "peers")
 		limit := rapid.SampledFrom([]int64{0, 1, 2048, 64 << 10, 256 << 10, 4 << 20}).Draw(t, "limit")
 		largest := eager(rapid.SampledFrom([]uint64{0, 256, 8192}).Draw(t, "eager limit"))
-		p := &naivePool{kept: make([][]uint64, n), lost: make([]bool, n)}
-		p.pool, p.accounts = newPool(limit, n, largest)
+		p := &naivePool{open: make([]bool, n), kept: make([][]uint64, n), lost: make([]bool, n), pool: NewPool(limit, n, record, largest)}
+		for range n {
+			p.accounts = append(p.accounts, p.pool.Account())
+		}
 		peer := func(t *rapid.T) int {
 			i := rapid.IntRange(0, n-1).Draw(t, "peer")
 			if p.lost[i] {
 				t.Skip("lost")
+			}
+			if !p.open[i] { // with what the others have left
+				free := p.pool.limit - p.pool.committed
+				window := p.accounts[i].Open()
+				p.open[i] = true
+				require.Equal(t, window, p.accounts[i].granted)
+				require.True(t, window >= record || int64(window) >= free, "%d of %d", window, free)
+				require.LessOrEqual(t, int64(window), max(free, 0))
 			}
 			return i
 		}
@@ -283,7 +300,10 @@ func TestPoolAgainstModel(t *testing.T) {
 			},
 			"lost": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "really") == 0 {
-					i := peer(t)
+					i := rapid.IntRange(0, n-1).Draw(t, "peer") // perhaps one that was never connected
+					if p.lost[i] {
+						t.Skip("lost")
+					}
 					p.accounts[i].Close()
 					p.lost[i] = true
 				}

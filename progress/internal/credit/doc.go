@@ -7,6 +7,10 @@
 // granted, in all, so that a later grant replaces an earlier one. The receiver grants what has left
 // its memory plus a window for each peer, and the windows come out of one pool.
 //
+// A window begins when its peer is connected. Initial windows take at most half of the pool: of one
+// quarter all peers of the job have the same part, of another each that comes takes a 64th of what
+// is left. So they are large where a rank talks to few peers, however many there are.
+//
 // A window is small for a peer that has never needed more, and doubles when its peer runs out, as
 // long as what it has beyond the initial one is at most what is left of the pool. It shrinks by the
 // same rule when messages of its peer are consumed. So one busy peer gets half of the pool, two a

@@ -37,8 +37,8 @@ func TestReceiverIsChecked(t *testing.T) {
 		"listed for nothing":     func(r *Receiver) { r.episode++ },
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := NewMemory(credit.NewPool(0, 1, 1), func(matching.Handle) bool { return true })
-			r := m.Open(0)
+			m := NewMemory(credit.NewPool(0, 1, 1, 1), func(matching.Handle) bool { return true })
+			r := m.Receiver(0)
 			r.Held(Held{Episode: 1})
 			r.Check(0, false)
 			spoil(&r)

@@ -133,7 +133,7 @@ func (w *world) appendState(b []byte) []byte {
 	}
 	message := func(m *message) { add(m.number, int(m.tag), bit(m.wanted)) }
 	l, s, r := &w.left, &w.s, &w.r
-	add(l.sends, l.receives, l.cancels, l.ends, l.probes, w.named)
+	add(l.sends, l.receives, l.cancels, l.ends, l.probes, w.named, bit(w.met))
 	add(int(s.charged), int(s.allowed), int(s.episode), int(s.told), bit(s.all), bit(w.sDirty), len(s.wants), s.Len(), len(w.toReceiver))
 	for _, v := range s.wants {
 		add(int(v.Slot), int(v.Tag), int(v.Mask))

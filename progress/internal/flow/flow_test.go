@@ -14,7 +14,7 @@ const exact = ^uint64(0)
 // heldUp is a Sender without credit of which a send waits with each tag.
 func heldUp(tags ...uint64) (*Sender[send], []*send) {
 	s, sends := new(Sender[send]), make([]*send, len(tags))
-	s.Open(0, 1)
+	s.Init(1)
 	for i, tag := range tags {
 		sends[i] = &send{tag: tag}
 		sends[i].number, _ = s.Push(tag, sends[i])
@@ -107,8 +107,8 @@ func told(r *Receiver, settled bool) (all []Want) {
 // not wait any more, nor while one is cancelling.
 func TestDueInOrder(t *testing.T) {
 	gone := map[matching.Handle]bool{0: true}
-	m := NewMemory(credit.NewPool(0, 1, 1), func(h matching.Handle) bool { return !gone[h] })
-	r := m.Open(7)
+	m := NewMemory(credit.NewPool(0, 1, 1, 1), func(h matching.Handle) bool { return !gone[h] })
+	r := m.Receiver(7)
 	require.False(t, r.Post(1, 1, exact), "it is not held up")
 	r.Held(Held{Episode: 1})
 	require.Equal(t, []*Receiver{&r}, m.HeldUp())

@@ -21,9 +21,10 @@ func NewMemory(pool *credit.Pool, posted func(matching.Handle) bool) *Memory {
 	return &Memory{Pool: pool, posted: posted, slots: Slots}
 }
 
-// Open returns what a peer may send at the start. It is not copied once it is in use.
-func (m *Memory) Open(rank int) Receiver {
-	return Receiver{Account: m.Pool.Open(), Rank: rank, memory: m}
+// Receiver returns that of a peer, which may send nothing before Open. It is not copied once it is
+// in use.
+func (m *Memory) Receiver(rank int) Receiver {
+	return Receiver{Account: m.Account(), Rank: rank, memory: m}
 }
 
 // HeldUp is the peers that are held up for credit here. The caller does not change it.

@@ -16,8 +16,9 @@ type Sender[T any] struct {
 	all           bool     // the peer wants the whole queue
 }
 
-// Open begins with the credit that the peer gives at the start. The seed is that of hash tables.
-func (s *Sender[T]) Open(allowed, seed uint64) { s.allowed, s.queue.seed = allowed, seed }
+// Init begins without credit. Until the peer is connected, and has given the first by Allow, sends
+// wait in the queue, and are not held up. The seed is that of hash tables.
+func (s *Sender[T]) Init(seed uint64) { s.queue.seed = seed }
 
 // Empty reports whether no send waits.
 func (s *Sender[T]) Empty() bool { return s.queue.n == 0 }

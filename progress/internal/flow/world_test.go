@@ -15,6 +15,8 @@ type world struct {
 	limits limits
 	left   limits // of what the program may still do
 	named  int    // 1 once the program has named a tag: the first is 1, as both are alike
+	window uint64 // that the receiver gives when they connect
+	met    bool   // they are connected
 
 	// The sending rank.
 	s      Sender[message]
@@ -79,11 +81,11 @@ const room = 2
 
 func newWorld(l limits) *world {
 	w := &world{limits: l, left: l}
-	w.m = NewMemory(credit.NewPool(2, 1, 1), func(h matching.Handle) bool { return h != 0 && w.receives[h-1].state == waiting })
+	w.m = NewMemory(credit.NewPool(2, 1, 1, 1), func(h matching.Handle) bool { return h != 0 && w.receives[h-1].state == waiting })
 	w.m.slots = l.slots
-	w.r = w.m.Open(0)
-	w.stored, w.landed = w.m.Initial(), w.m.Initial()
-	w.s.Open(w.m.Initial(), 1)
+	w.r = w.m.Receiver(0)
+	w.s.Init(1)
+	w.window = w.r.Open()
 	return w
 }
 
@@ -120,6 +122,7 @@ func (w *world) steps() (all []step) {
 	for tag := 1; tag <= 1+w.named; tag++ {
 		add(w.left.probes > 0, "probe", tag, (*world).probe)
 	}
+	add(!w.met, "connect", 0, (*world).connect)
 	add(w.landed != w.stored, "land", 0, func(w *world, _ int) { w.landed = w.stored })
 	add(len(w.toReceiver) != 0, "arrive", 0, (*world).arrive)
 	add(len(w.toSender) != 0, "wanted", 0, (*world).wanted)
@@ -159,8 +162,15 @@ func (w *world) send(tag int) {
 	}
 }
 
+// connect comes before everything else that crosses the connection.
+func (w *world) connect(int) {
+	w.met = true
+	w.s.Allow(w.window)
+	w.pump()
+}
+
 func (w *world) pump() {
-	for !w.s.Empty() {
+	for w.met && !w.s.Empty() {
 		m := w.s.First()
 		if !w.covers() && !w.s.Permitted() {
 			if w.s.Hold() {
@@ -177,7 +187,7 @@ func (w *world) pump() {
 		w.s.Sent(m.tag, 1)
 		w.toReceiver = append(w.toReceiver, packet{m: m})
 	}
-	if w.s.Drained() {
+	if w.s.Empty() && w.s.Drained() {
 		w.tellHeld()
 	}
 }

@@ -147,15 +147,16 @@ func (q *Queue) Check() {
 		last = m.Seq
 		requests[m] = true
 	}
-	for i := range q.sources {
-		q.checkSource(i, requests)
+	for i, s := range q.sources {
+		if s != nil {
+			q.checkSource(i, s, requests)
+		}
 	}
 	invariant.Check(len(requests) == 0, "list", "%d requests are in the queue and not with their sources", len(requests))
 }
 
 // checkSource checks the requests of rank i, and takes them out of those that are in the queue.
-func (q *Queue) checkSource(i int, requests map[*Message]bool) {
-	s := &q.sources[i]
+func (q *Queue) checkSource(i int, s *source, requests map[*Message]bool) {
 	n := 0
 	for m := s.newest; m != nil; m = m.next {
 		invariant.Check(requests[m] && int(m.Src) == i, "list", "rank %d has a request that is not in the queue: tag %#x, %d bytes", i, m.Tag, m.Len)

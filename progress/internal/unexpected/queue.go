@@ -13,7 +13,7 @@ type Queue struct {
 	inv      queueCheck
 	arrived  *matching.Unexpected[*Message] // all but requeued, by order of arrival
 	requeued []*Message                     // requests, by order of arrival: arrived can only append
-	sources  []source                       // by rank
+	sources  []*source                      // by rank; nil until one has sent a request
 	seq      uint64                         // of the message that arrived last
 	bytes    int64                          // the sum of Cost of all messages that are not dropped
 	peak     int64                          // the most that bytes ever was
@@ -32,7 +32,7 @@ type source struct {
 // it. The seed keys the hash tables, see matching.NewUnexpected.
 func New(size int, limit int64, seed uint64) *Queue {
 	limit = max(limit, 1<<20)
-	q := &Queue{arrived: matching.NewUnexpected[*Message](seed), sources: make([]source, size)}
+	q := &Queue{arrived: matching.NewUnexpected[*Message](seed), sources: make([]*source, size)}
 	q.buffers.init(limit)
 	q.records.most = limit / RecordCost
 	return q
@@ -80,7 +80,11 @@ func (q *Queue) Requeue(src int, tag, seq uint64, r Request) {
 func (q *Queue) request(src int, tag, seq uint64, r Request) *Message {
 	m := q.records.get()
 	m.Src, m.Tag, m.Seq, m.Rndv, m.Request, m.handle = int32(src), tag, seq, true, r, 0
-	s := &q.sources[src]
+	s := q.sources[src]
+	if s == nil {
+		s = new(source)
+		q.sources[src] = s
+	}
 	if m.next = s.newest; m.next != nil {
 		m.next.prev = m
 	}
@@ -162,7 +166,7 @@ func (q *Queue) Drop(m *Message) (cost uint64) {
 
 // unlink takes a request from its source.
 func (q *Queue) unlink(m *Message) {
-	s := &q.sources[m.Src]
+	s := q.sources[m.Src]
 	if m.prev == nil {
 		s.newest = m.next
 	} else {
@@ -191,6 +195,9 @@ func (q *Queue) Withdraw(src int, name uint32) (cost uint64, ok bool) {
 
 // find finds a request by its name. The index that it makes is a part of RecordCost.
 func (s *source) find(name uint32) *Message {
+	if s == nil {
+		return nil
+	}
 	if s.named == nil && s.newest != nil {
 		s.named = map[uint32]*Message{}
 		for m := s.newest; m != nil; m = m.next {
@@ -206,8 +213,8 @@ func (s *source) find(name uint32) *Message {
 // behind one of the same space: a receive would take them for what it never gets. It returns the
 // cost of all. Other eager messages stay. space is equal for tags that one receive could match.
 func (q *Queue) DropLost(src int, space func(tag uint64) uint64) (cost uint64) {
-	s := &q.sources[src]
-	if s.newest == nil {
+	s := q.sources[src]
+	if s == nil || s.newest == nil {
 		return 0
 	}
 	first := map[uint64]uint64{} // Seq of the oldest request, by space

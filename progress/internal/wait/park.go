@@ -128,8 +128,9 @@ func (s *Set) waitTransport() {
 	}
 }
 
-// Retry says that something waits for room in the transport, or for the transport to drain, since
-// now: who sleeps there until the next event wakes up, to sleep no longer than retryTick.
+// Retry says that something waits for room in the transport, for the transport to drain, or for a
+// connection, since now: who sleeps there until the next event wakes up and polls, and sleeps no
+// longer than retryTick from then on where Engine.Refused says so.
 func (s *Set) Retry() {
 	if s.untimed {
 		s.untimed = false

@@ -17,7 +17,8 @@ import (
 //
 //	owner     Poll is called from inside a Sink's method, or while another goroutine polls
 //	sink      the Sink is called outside Poll or after Close, or for a rank out of range or lost
-//	once      a read, a loss or a list operation ends twice
+//	once      a read, a loss or a list operation ends twice; a rank is greeted or connected twice
+//	connect   a rank is heard, or connected, before it was greeted
 //	credit    a grant takes credit back
 //	V3 ...    invariants of TMO 7.1
 //
@@ -27,6 +28,8 @@ type Sink struct {
 
 	polling atomic.Bool // Poll is under way
 	closed  bool        // Close was called
+	greeted []bool      // by rank: Greeting was called
+	up      []bool      // by rank: Connected was called
 	lost    []bool      // by rank: the loss was reported
 	active  []int       // by rank: reads and matched receives that have not ended
 	granted []uint64    // by rank: the newest total granted, bytes
@@ -50,7 +53,7 @@ func New(sink transport.Sink, dev verbs.Device, size int) (transport.Sink, *Sink
 	if d, ok := dev.(interface{ Strict() }); ok {
 		d.Strict()
 	}
-	c := &Sink{sink: sink, lost: make([]bool, size), active: make([]int, size), granted: make([]uint64, size),
+	c := &Sink{sink: sink, greeted: make([]bool, size), up: make([]bool, size), lost: make([]bool, size), active: make([]int, size), granted: make([]uint64, size),
 		reads: map[uint64]int{}, order: make([][]uint64, size), tags: map[uint64]*receive{}, dels: map[uint64]int{}}
 	return c, c
 }
@@ -76,6 +79,27 @@ func (c *Sink) call(method string, src int) {
 func (c *Sink) message(method string, src int) {
 	c.call(method, src)
 	invariant.Check(src >= 0 && !c.lost[src], "sink", "Sink.%s for rank %d, which is lost or none", method, src)
+	invariant.Check(c.greeted[src], "connect", "Sink.%s for rank %d before Greeting", method, src)
+}
+
+// Greeting implements transport.Sink.
+func (c *Sink) Greeting(peer int) []byte {
+	c.call("Greeting", peer)
+	invariant.Check(!c.greeted[peer] && !c.lost[peer], "once", "rank %d is greeted twice, or after its loss", peer)
+	c.greeted[peer] = true
+	g := c.sink.Greeting(peer)
+	invariant.Check(len(g) <= transport.MaxGreeting, "connect", "a greeting of %d bytes", len(g))
+	return g
+}
+
+// Connected implements transport.Sink.
+func (c *Sink) Connected(peer int, greeting []byte) error {
+	c.message("Connected", peer)
+	invariant.Check(!c.up[peer], "once", "rank %d is connected twice", peer)
+	c.up[peer] = true
+	lent, end := lend(greeting)
+	defer end()
+	return c.sink.Connected(peer, lent)
 }
 
 // lend returns a copy of b for the Sink, and end, which overwrites the copy with poison.

@@ -27,6 +27,11 @@ func (k *keeper) Rndv(_ int, h *transport.RndvHdr) {
 	k.header = h
 	k.keep(h.Extra)
 }
+func (k *keeper) Greeting(int) []byte { return nil }
+func (k *keeper) Connected(_ int, greeting []byte) error {
+	k.keep(greeting)
+	return nil
+}
 func (k *keeper) Fin(int, uint32)                     {}
 func (k *keeper) ReadDone(uint64, error)              {}
 func (k *keeper) PeerLost(int, error)                 {}
@@ -39,10 +44,12 @@ func TestCheckLent(t *testing.T) {
 	k := &keeper{}
 	_, c := New(k, nil, 1)
 	defer c.Polls()()
+	c.Greeting(0)
+	require.NoError(t, c.Connected(0, []byte("greeting")))
 	c.Eager(0, 1, 2, []byte("eager"))
 	c.Ctrl(0, []byte("ctrl"))
 	c.Rndv(0, &transport.RndvHdr{Tag: 3, Extra: []byte("extra")})
-	require.Len(t, k.kept, 3)
+	require.Len(t, k.kept, 4)
 	for _, b := range k.kept {
 		require.NotEmpty(t, b)
 		require.NotPanics(t, func() { invariant.RequirePoison(b, "it") })
@@ -57,6 +64,11 @@ func TestCheckSink(t *testing.T) {
 		do   func(c *Sink)
 	}{
 		"a rank that is none":       {"sink", func(c *Sink) { c.Fin(2, 0) }},
+		"greeted twice":             {"once", func(c *Sink) { c.Greeting(1) }},
+		"greeted when lost":         {"once", func(c *Sink) { c.PeerLost(0, nil); c.Greeting(0) }},
+		"a message of a stranger":   {"connect", func(c *Sink) { c.Fin(0, 0) }},
+		"connected, a stranger":     {"connect", func(c *Sink) { _ = c.Connected(0, nil) }},
+		"connected twice":           {"once", func(c *Sink) { _ = c.Connected(1, nil); _ = c.Connected(1, nil) }},
 		"a message of a lost rank":  {"sink", func(c *Sink) { c.PeerLost(1, nil); c.Ctrl(1, nil) }},
 		"a loss twice":              {"once", func(c *Sink) { c.PeerLost(1, nil); c.PeerLost(1, nil) }},
 		"a loss before its reads":   {"sink", func(c *Sink) { c.Reads(1, 7); c.PeerLost(1, nil) }},
@@ -86,6 +98,7 @@ func TestCheckSink(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, c := New(&keeper{}, nil, 2)
 			c.Polls()
+			c.Greeting(1)
 			invarianttest.Violates(t, v.rule, func() { v.do(c) })
 		})
 	}

@@ -1,5 +1,6 @@
 // Package format is what transports over RC queue pairs say to each other, byte by byte: the
-// addresses that ranks exchange before they connect, and the headers of messages.
+// addresses that ranks exchange before they connect, what they tell each other to connect, and the
+// headers of messages.
 //
 // Bytes from a peer are checked before they are used as a length or an index: a decoder returns an
 // error that names the fault. Everything here is a pure function of its arguments. Nothing retains

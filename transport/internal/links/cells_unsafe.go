@@ -2,5 +2,5 @@ package links
 
 import "unsafe"
 
-// cellBytes returns the memory of c as bytes, for registration.
-func cellBytes(c []uint64) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(&c[0])), 8*len(c)) }
+// cellBytes returns the memory of a credit cell as bytes, for registration.
+func cellBytes(c *uint64) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(c)), 8) }

@@ -48,11 +48,11 @@ func (l *Links) SendEagers(to int, appCtx uint32, msgs []transport.Eager) (sent 
 	if uint(to) >= uint(len(l.peers)) {
 		return 0
 	}
-	p := &l.peers[to]
-	if p.posted-p.done >= p.limit {
+	p := l.peers[to]
+	if p.posted-p.done >= p.limit || l.budget.used >= l.budget.mark && l.crowded() {
 		return 0
 	}
-	room := min(int(p.limit-(p.posted-p.done)), transport.MaxEagers)
+	room := min(int(p.limit-(p.posted-p.done)), int(l.budget.total-l.budget.used), transport.MaxEagers)
 	c := &l.chain
 	n := c.fill(p.posted, appCtx, msgs[:min(len(msgs), room)])
 	if n == 0 {
@@ -75,6 +75,7 @@ func (l *Links) SendEagers(to int, appCtx uint32, msgs []transport.Eager) (sent 
 	last.Next, last.Flags = next, verbs.SendInline
 	sent = int(end - p.posted)
 	p.posted = end
+	l.budget.used += uint32(sent)
 	for i := range c.sges[:n] {
 		c.sges[i][1].Data = nil // it is the caller's again
 	}

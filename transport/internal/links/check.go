@@ -40,6 +40,19 @@ func (p *peer) checkCompleted(seq uint32) {
 	invariant.Check(p.state != linkUp || seq-p.done < p.signalled-p.done, "once", "request %d completes: none is signalled from there on", seq)
 }
 
+// checkBudget compares what is used of the budget with what the peers have outstanding.
+func (l *Links) checkBudget() {
+	if !invariant.Due(len(l.made), uint32(l.until)) {
+		return
+	}
+	sum := uint32(0)
+	for _, p := range l.made {
+		sum += p.posted - p.done
+	}
+	b := &l.budget
+	invariant.Check(sum == b.used && b.used <= b.total, "budget", "%d send requests are outstanding, %d are counted, of %d", sum, b.used, b.total)
+}
+
 // checkTaken takes a slot, which completes, from the device.
 func (r *ring) checkTaken(slot uint64) {
 	invariant.Check(r.inv[slot], "once", "receive buffer %d completes, which is not posted", slot)

@@ -65,6 +65,6 @@ func TestCheckHeader(t *testing.T) {
 		invarianttest.Violates(t, "V17", func() { _ = tr.SendMarked(0, msg) })
 	}
 	invarianttest.Violates(t, "V17", func() {
-		_ = tr.message(&tr.peers[0], &tr.small, []byte{byte(verbs.TMHNoTag), verbs.TMHSize - 1: 0}, []byte("payload"), 0)
+		_ = tr.message(tr.peers[0], &tr.small, []byte{byte(verbs.TMHNoTag), verbs.TMHSize - 1: 0}, []byte("payload"), 0)
 	})
 }

@@ -14,6 +14,7 @@ func (ringCheck) init(int) {}
 func checkHeader(*verbs.SendWR)     {}
 func checkFree([]byte)              {}
 func (*peer) checkCompleted(uint32) {}
+func (*Links) checkBudget()         {}
 func (*ring) checkTaken(uint64)     {}
 func (*ring) checkPosted(uint64)    {}
 func (*ring) poison(uint64, uint32) {}

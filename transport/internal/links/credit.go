@@ -2,46 +2,33 @@ package links
 
 import (
 	"encoding/binary"
-	"fmt"
+	"errors"
 	"sync/atomic"
 
 	"github.com/tagmatch/tagmatch/transport"
-	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// cells are this rank's credit cells: eight bytes for each peer to write to, by rank.
-type cells struct {
-	v  []uint64 // the bytes are little-endian; accessed atomically, as the device writes to them
-	mr verbs.MR // nil: not open
-}
-
-func (c *cells) open(pd verbs.PD, n int) error {
-	c.v = make([]uint64, n)
-	mr, err := pd.RegMR(cellBytes(c.v), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
-	if err != nil {
-		return fmt.Errorf("credit cells: %w", err)
+// closeCells deregisters the credit cells. No queue pair is left.
+func (l *Links) closeCells() error {
+	var errs []error
+	for _, p := range l.made {
+		if p.cellMR != nil {
+			errs = append(errs, p.cellMR.Dereg())
+		}
 	}
-	c.mr = mr
-	return nil
+	return errors.Join(errs...)
 }
 
-func (c *cells) close() error {
-	if c.mr == nil {
-		return nil
-	}
-	return c.mr.Dereg()
-}
-
-// Granted reads the cell that peer writes at this rank. Any peer of the job can write to any cell:
-// a value must not be trusted beyond that peer's own credit.
+// Granted reads the cell that peer writes at this rank: its bytes are little-endian, and the device
+// writes them at any time. No other rank can write to it.
 func (l *Links) Granted(peer int) uint64 {
-	v := atomic.LoadUint64(&l.cells.v[peer])
+	v := atomic.LoadUint64(&l.peers[peer].cell)
 	var b [8]byte
 	binary.NativeEndian.PutUint64(b[:], v)
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// grants are the grants that found no room and are still to be posted, peer.grant.
+// grants are the grants that found no room, or no connection, and are still to be posted.
 type grants struct {
 	due  int     // peers with grantDue
 	cell [8]byte // value of a grant that is posted
@@ -78,21 +65,21 @@ func (l *Links) Grant(to int, total uint64) error {
 	if err != transport.ErrAgain {
 		return err
 	}
-	l.grants.put(&l.peers[to], total)
+	l.grants.put(l.peers[to], total)
 	l.todo = true
 	return nil
 }
 
-// regrant posts the grants that found no room.
+// regrant posts the grants that are due, to peers that have room. Those to peers that are not
+// connected yet stay.
 func (l *Links) regrant() {
-	for i := range l.peers {
-		p := &l.peers[i]
+	for _, p := range l.made {
 		switch {
 		case !p.grantDue:
-		case p.limit == 0:
+		case p.state > linkUp:
 			l.grants.take(p)
 		case p.posted-p.done < p.limit:
-			_ = l.Grant(i, p.grant) // an error loses the peer, which Sink.PeerLost reports
+			_ = l.Grant(p.rank, p.grant) // an error loses the peer, which Sink.PeerLost reports
 		}
 	}
 }

@@ -1,6 +1,12 @@
-// Package links is what transports over RC queue pairs have in common: the connections to all ranks
-// with everything that is posted to them and received from them. Transport rc and transport tmsrq
-// are built on it and do not know each other.
+// Package links is what transports over RC queue pairs have in common: the connections to the ranks
+// that this one talks to, with everything that is posted to them and received from them. Transport
+// rc and transport tmsrq are built on it and do not know each other.
+//
+// A connection is made at the first message. Both ends tell each other what it takes, by the line
+// of their devices (verbs.Device.Tell): type handshake says in which order, connect.go does it. Of
+// a rank never talked to there is a pointer, and the address of its device, a part of what Connect
+// was given. An end that refuses a connection, or has lost one, tells the other one why (END),
+// unless the line has ended.
 //
 // Type Links owns the objects of the device that a transport needs (protection domain, completion
 // channel and queues, SRQ, queue pairs), the receive buffers of the SRQ, the bounce buffers of long

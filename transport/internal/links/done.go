@@ -6,30 +6,37 @@ import (
 
 // Sent handles the completion of a send request. The first error status ends the link, with all
 // outstanding requests; except that a read from or to memory that was deregistered, or is gone,
-// fails alone, on devices that support it.
+// fails alone, where that was granted (verbs.QPInitAttr.ReadFaults).
 func (l *Links) Sent(wc *verbs.WC) {
 	rank := l.byQPN.Find(uint64(wc.QPNum))
 	if rank < 0 {
 		return
 	}
-	p := &l.peers[rank]
+	p := l.peers[rank]
 	if wc.Status == verbs.WCSuccess {
 		l.completed(p, wc.WRID, nil)
 		return
 	}
-	if alone := OfRead(wc.Status); alone != nil && wc.WRID>>KindShift<<KindShift == kindRead && p.qp.State() == verbs.QPSRTS {
+	if alone := l.OfRead(wc.Status); alone != nil && wc.WRID>>KindShift<<KindShift == kindRead {
 		l.completed(p, wc.WRID, alone)
 		return
 	}
 	l.loseBy(p, wc.Status)
-	l.release(p, wc.WRID, p.err)
+	if seq := uint32(wc.WRID); seq-p.done >= p.posted-p.done {
+		l.release(p, wc.WRID, p.err) // a later read has succeeded, which overtakes messages
+		return
+	}
+	l.completed(p, wc.WRID, p.err)
 }
 
 // completed frees the slots of the send queue up to a request's, and its resources; failure is the
-// error of a read that failed alone.
+// error of the request, nil if it succeeded. After an error each request has a completion that was
+// not known to have succeeded, in their order.
 func (l *Links) completed(p *peer, wrid uint64, failure error) {
 	p.checkCompleted(uint32(wrid))
-	p.done = uint32(wrid) + 1
+	n := uint32(wrid) + 1 - p.done
+	p.done += n
+	l.returned(n)
 	l.release(p, wrid, failure)
 }
 

@@ -1,22 +1,17 @@
 package links
 
-import "github.com/tagmatch/tagmatch/verbs"
-
 // Drained reports whether all requests posted so far have completed. Only signalled requests report
 // that (TMO 8.2): where the newest one is unsignalled, a signalled RDMA WRITE of no bytes is posted
 // behind it. Poll, then ask again.
 func (l *Links) Drained() bool {
 	drained := true
-	for i := range l.peers {
-		p := &l.peers[i]
-		if p.limit == 0 || p.posted == p.done && !p.grantDue {
-			continue // not usable, or nothing outstanding
+	for _, p := range l.made {
+		if p.state > linkUp || p.posted == p.done && !p.grantDue {
+			continue // lost, or nothing outstanding
 		}
 		drained = false
-		if p.signalled != p.posted && p.posted-p.done < p.limit && !p.grantDue {
-			l.write.RemoteAddr, l.write.RKey, l.write.SGList = p.cellAddr, p.cellRKey, nil
-			// An error loses the peer, which Sink.PeerLost reports.
-			_ = l.post(p, &l.write, kindSend, verbs.SendSignaled)
+		if p.signalled != p.posted && !p.grantDue && l.budget.used < l.budget.total {
+			l.confirm(p)
 		}
 	}
 	return drained

@@ -4,11 +4,11 @@ import "math/bits"
 
 // Index maps what devices and engines call things by, queue pair numbers or ids of receives, to
 // small numbers: a hash table with open addressing and deletion without tombstones, at most half
-// full, so that nothing is allocated after NewIndex. No peer chooses the keys, so that nobody can
-// make them collide on purpose.
+// full. No peer chooses the keys, so that nobody can make them collide on purpose.
 type Index struct {
 	slots []indexSlot // a power of two
 	shift uint        // 64 minus the binary logarithm of len(slots)
+	n     int         // keys
 }
 
 // indexSlot is a place of the table.
@@ -17,7 +17,7 @@ type indexSlot struct {
 	value int32 // plus one; 0: this place is free
 }
 
-// NewIndex makes a table for at most n keys.
+// NewIndex makes a table. Nothing more is allocated for the first n keys.
 func NewIndex(n int) Index {
 	k := max(bits.Len(uint(n))+1, 3)
 	return Index{slots: make([]indexSlot, 1<<k), shift: uint(64 - k)}
@@ -41,7 +41,22 @@ func (x *Index) at(key uint64) int {
 func (x *Index) Find(key uint64) int { return int(x.slots[x.at(key)].value) - 1 }
 
 // Add enters a key that is not in the table.
-func (x *Index) Add(key uint64, value uint32) { x.slots[x.at(key)] = indexSlot{key, int32(value) + 1} }
+func (x *Index) Add(key uint64, value uint32) {
+	if x.n++; 2*x.n > len(x.slots) {
+		x.grow()
+	}
+	x.slots[x.at(key)] = indexSlot{key, int32(value) + 1}
+}
+
+func (x *Index) grow() {
+	old := x.slots
+	x.slots, x.shift = make([]indexSlot, 2*len(old)), x.shift-1
+	for _, s := range old {
+		if s.value != 0 {
+			x.slots[x.at(s.key)] = s
+		}
+	}
+}
 
 // Remove deletes a key, if it is there. It closes the gap: keys behind it move up unless that would
 // put them before their home.
@@ -50,6 +65,7 @@ func (x *Index) Remove(key uint64) {
 	if x.slots[gap].value == 0 {
 		return
 	}
+	x.n--
 	for i := x.next(gap); x.slots[i].value != 0; i = x.next(i) {
 		home := x.home(x.slots[i].key)
 		if (i-home)&(len(x.slots)-1) >= (i-gap)&(len(x.slots)-1) {

@@ -3,6 +3,7 @@ package links
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/internal/check"
@@ -12,19 +13,32 @@ import (
 
 // Links are the links to all ranks of a job, this one included. Open makes them.
 type Links struct {
-	cfg  Config         // with defaults
-	self format.Address // of this rank
-	sink transport.Sink
-	inv  *check.Sink
+	cfg    Config         // with defaults
+	self   format.Address // of this rank
+	number uint64         // random, tells this transport from others with its device
+	sink   transport.Sink
+	inv    *check.Sink
 
 	objects
-	peers []peer // by rank
-	byQPN Index  // rank of each queue pair
+	peers []*peer  // by rank; never nil
+	fresh peer     // of all ranks that have no other: its limit is 0
+	addrs [][]byte // by rank: the address of its device; nil before Connect
+	made  []*peer  // all but fresh
+	byQPN Index    // rank of each queue pair
+
+	byDevice map[string]*peer // by the address of its device: those to which a connection has begun
+	unmade   []*peer          // those to which one is being made
+	ends     []ending         // at most one for each device
 
 	maxRead uint64 // largest read, bytes
-	inline  int    // largest message that is posted inline, bytes with headers
-	depth   uint32 // of each send queue
-	every   uint32 // a posting to a peer that makes so many since the last signalled one is signalled
+	// readFaults: a read can fail alone (verbs.QPInitAttr.ReadFaults), as is asked for each queue
+	// pair, and was granted for all.
+	readFaults bool
+	inline     int    // largest message that is posted inline, bytes with headers
+	depth      uint32 // of each send queue
+	every      uint32 // a posting to a peer that makes so many since the last signalled one is signalled
+	usual      uint32 // every, unless the budget is short
+	budget     budget
 
 	// Work requests are made once and reused by every call. eager is always inline, small is for
 	// all other messages and for long ones, marked for those of SendMarked; write is for grants and
@@ -36,9 +50,8 @@ type Links struct {
 	smallB                            [format.MaxSmall]byte // header, or all of a short message, in small
 	chain                             chain
 
-	ring    ring  // receive buffers of the SRQ
-	bounce  Pool  // send buffers of messages that are too long for inline
-	cells   cells // credit that peers granted to this rank
+	ring    ring // receive buffers of the SRQ
+	bounce  Pool // send buffers of messages that are too long for inline
 	regions regions
 	reads   reads
 	grants  grants
@@ -48,6 +61,7 @@ type Links struct {
 	todo    bool  // End has work now: a grant, a loss or a fatal error
 	fatal   error // why the transport as a whole cannot continue; nil while it can
 	stopped bool  // the last Drain was ended by Enough
+	heard   bool  // the last Drain has handled what was told
 	closed  bool
 }
 
@@ -66,8 +80,12 @@ const maxBounce = 64
 func Open(l *Links, cfg Config, sink transport.Sink, inv *check.Sink) error {
 	n := cfg.Size
 	attr := cfg.Device.Attr()
-	*l = Links{cfg: cfg, self: cfg.address(), sink: sink, inv: inv, peers: make([]peer, n), byQPN: NewIndex(2 * n), maxRead: attr.MaxMsgSize,
-		inline: min(attr.MaxInline, format.BufferSize(cfg.MaxEager)), depth: uint32(cfg.SendDepth), every: uint32(max(cfg.SendDepth/2, 1))}
+	*l = Links{cfg: cfg, self: cfg.address(), number: rand.Uint64(), sink: sink, inv: inv, peers: make([]*peer, n), addrs: make([][]byte, n),
+		byQPN: NewIndex(0), byDevice: map[string]*peer{}, maxRead: attr.MaxMsgSize, readFaults: attr.ReadFaults,
+		inline: min(attr.MaxInline, format.BufferSize(cfg.MaxEager)),
+		depth:  uint32(cfg.SendDepth), every: uint32(max(cfg.SendDepth/2, 1))}
+	l.usual = l.every
+	l.budget.open(cfg.budget)
 	l.regions.init(attr.MaxMR, n)
 	l.eager = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, SGList: l.eagerS[:]}
 	l.small = verbs.SendWR{Opcode: verbs.WRSend}
@@ -77,10 +95,12 @@ func Open(l *Links, cfg Config, sink transport.Sink, inv *check.Sink) error {
 	l.eagerS[0].Data = l.eagerB[:]
 	l.chain.init(min(l.inline-verbs.TMHSize, cfg.MaxEager))
 	for rank := range l.peers {
-		l.peers[rank].rank = rank
+		l.peers[rank] = &l.fresh
+	}
+	for _, left := cfg.Device.PollTold(); left; _, left = cfg.Device.PollTold() { // to an earlier transport
 	}
 	if err := l.open(); err != nil {
-		return fmt.Errorf("transport/%s: open: %w", cfg.Mode, errors.Join(err, l.Close()))
+		return fmt.Errorf("transport/%s: open: %w%s", cfg.Mode, errors.Join(err, l.Close()), LockLimit(err))
 	}
 	return nil
 }
@@ -99,46 +119,6 @@ func (l *Links) open() (err error) {
 			return err
 		}
 	}
-	if err = l.cells.open(l.pd, c.Size); err != nil {
-		return err
-	}
-	l.self.CellAddr, l.self.CellRKey = l.cells.mr.Addr(), l.cells.mr.RKey()
-	return l.openPeers()
-}
-
-// openPeers makes the queue pairs of all ranks, in INIT.
-func (l *Links) openPeers() error {
-	sends := verbs.QPCap{MaxSendWR: l.depth, MaxSendSGE: 2, MaxInlineData: uint32(l.inline)}
-	first := func(p *peer) *verbs.QP { return &p.qp }
-	if !l.cfg.RecvQP {
-		return l.openQPs(sends, verbs.AccessRemoteRead|verbs.AccessRemoteWrite, first)
-	}
-	// Peers' messages and grants arrive at the second. At the first queue pair only their devices
-	// act: RDMA READs of rendezvous, and FIN.
-	if err := l.openQPs(sends, verbs.AccessRemoteRead, first); err != nil {
-		return err
-	}
-	return l.openQPs(verbs.QPCap{}, verbs.AccessRemoteRead|verbs.AccessRemoteWrite, func(p *peer) *verbs.QP { return &p.recvQP })
-}
-
-// openQPs creates a queue pair for every rank, in INIT, at the place that place returns, and adds
-// their numbers to the address as another set.
-func (l *Links) openQPs(queues verbs.QPCap, access verbs.AccessFlags, place func(*peer) *verbs.QP) error {
-	qpns := make([]uint32, len(l.peers))
-	for rank := range l.peers {
-		qp, err := l.pd.CreateQP(&verbs.QPInitAttr{SendCQ: l.cq, RecvCQ: l.cq, SRQ: l.srq, Type: verbs.QPTRC,
-			Cap: queues, ReadFaults: l.cfg.Device.Attr().ReadFaults})
-		if err == nil {
-			*place(&l.peers[rank]) = qp
-			err = qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: access}, verbs.QPMaskInit)
-		}
-		if err != nil {
-			return fmt.Errorf("queue pair for rank %d: %w", rank, err)
-		}
-		qpns[rank] = qp.Num()
-		l.byQPN.Add(uint64(qp.Num()), uint32(rank))
-	}
-	l.self.QPNs = append(l.self.QPNs, qpns)
 	return nil
 }
 
@@ -165,13 +145,14 @@ func (l *Links) Close() error {
 		l.fatal = errClosed
 	}
 	l.inv.Closes()
+	l.fresh.state, l.fresh.err = linkLost, errClosed
 	var errs []error
-	for i := range l.peers {
-		if err := l.peers[i].close(); err != nil {
-			errs = append(errs, fmt.Errorf("rank %d: %w", i, err))
+	for _, p := range l.made {
+		if err := p.close(); err != nil {
+			errs = append(errs, fmt.Errorf("rank %d: %w", p.rank, err))
 		}
 	}
-	errs = append(errs, l.closeQueues(), l.ring.close(), l.bounce.Close(), l.cells.close(), l.reads.close())
+	errs = append(errs, l.closeQueues(), l.ring.close(), l.bounce.Close(), l.closeCells(), l.reads.close())
 	if l.cfg.Free != nil {
 		errs = append(errs, l.cfg.Free())
 	}

@@ -16,12 +16,14 @@ const (
 	causeNone   cause = iota
 	causeFlush        // flushed: something else ended the queue pair
 	causeStatus       // a completion with an error status
-	causeEvent        // an asynchronous event that says what happened
+	causeEvent        // an asynchronous event, or the end of the line, that says what happened
+	causeTold         // the peer has told it
 	causeLocal        // detected in this package: a protocol violation, a refused request
 )
 
-// lose ends a link: the queue pairs go to ERR, which flushes outstanding requests, and settle
-// reports the loss. Until then another call may replace the cause by a more specific one.
+// lose ends a link, or what was to become one: settle moves the queue pairs to ERR, which flushes
+// outstanding requests, and reports the loss in a later poll. Until then another call may replace
+// the cause by a more specific one. Who sleeps is woken for that: nothing else may happen.
 func (l *Links) lose(p *peer, c cause, err error) {
 	if p.state == linkLost || p.state == linkDying && c <= p.cause {
 		return
@@ -34,44 +36,51 @@ func (l *Links) lose(p *peer, c cause, err error) {
 		return
 	}
 	p.state = linkDying
+	p.endMaking()
 	l.last = lastFrom{}
-	for _, qp := range []verbs.QP{p.qp, p.recvQP} {
-		if qp == nil || qp.State() == verbs.QPSErr {
-			continue
-		}
+	l.Wake()
+}
+
+// kill tells the peer why the link has ended, and moves the queue pairs to ERR: in this order, as
+// the peer may see them fail, and is to have the reason by then.
+func (l *Links) kill(p *peer) {
+	if p.line && p.cause != causeTold {
+		l.tellEnd(l.addrs[p.rank], p.err)
+		l.tellEnds()
+	}
+	for _, qp := range p.pairs() {
 		if err := qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState); err != nil {
 			p.err = errors.Join(p.err, err)
 		}
 	}
 }
 
-// LinkErr returns why the link to a rank does not work, nil while it does. It also queries the
-// queue pairs: a completion may be polled before the event that gives the cause.
+// LinkErr returns why the link to a rank does not work, nil while nothing has told of its end. It
+// also polls events: a completion may be polled before the event that gives the cause.
 func (l *Links) LinkErr(rank int) error {
 	l.pollEvents()
-	p := &l.peers[rank]
-	switch {
-	case p.err != nil:
-		return p.err
-	case p.qp.State() == verbs.QPSErr || p.recvQP != nil && p.recvQP.State() == verbs.QPSErr:
-		return ofStatus(verbs.WCWRFlushErr)
-	}
-	return nil
+	return l.peers[rank].err
 }
 
 // DeferLoss with n = 1 defers the report of a rank's loss, as an operation of that rank must end
 // first; n = -1, when it has ended, takes that back. Calls are counted.
 func (l *Links) DeferLoss(rank, n int) { l.peers[rank].unended += n }
 
-// ProtocolError ends the link to a rank that sent what no transport sends; err says what.
-func (l *Links) ProtocolError(rank int, err error) {
-	l.lose(&l.peers[rank], causeLocal, violation(err))
+// ResetRecv resets the queue pair that receives from a rank whose link is lost: its device then
+// owes no completion of what the rank has sent.
+func (l *Links) ResetRecv(rank int) error {
+	return l.peers[rank].recvQP.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState)
 }
 
-// Disconnect ends the link to a rank that the engine has given up because of err.
+// ProtocolError ends the link to a rank that sent what no transport sends; err says what.
+func (l *Links) ProtocolError(rank int, err error) {
+	l.lose(l.peer(rank), causeLocal, violation(err))
+}
+
+// Disconnect ends the link to a rank that the engine has given up because of err, connected or not.
 func (l *Links) Disconnect(rank int, err error) {
-	if uint(rank) < uint(len(l.peers)) && l.peers[rank].state == linkUp {
-		l.lose(&l.peers[rank], causeLocal, err)
+	if uint(rank) < uint(len(l.peers)) && l.peers[rank].state <= linkUp {
+		l.lose(l.peer(rank), causeLocal, err)
 	}
 }
 
@@ -84,9 +93,9 @@ func (p *peer) discards() bool {
 }
 
 // OfRead is the error of a read that a device ends with s alone; nil: that ends the link.
-func OfRead(s verbs.WCStatus) error {
+func (l *Links) OfRead(s verbs.WCStatus) error {
 	switch {
-	case !s.FailsAlone():
+	case !l.readFaults || !s.FailsAlone():
 		return nil
 	case s == verbs.WCRemOpErr:
 		return transport.ErrUnreadable
@@ -102,11 +111,15 @@ func (l *Links) RecvFailed(wc *verbs.WC) {
 	switch {
 	case rank < 0:
 	case wc.Status == verbs.WCLocLenErr:
-		l.lose(&l.peers[rank], causeEvent, violation(&verbs.StatusError{Status: wc.Status}))
+		l.lose(l.peers[rank], causeEvent, violation(&verbs.StatusError{Status: wc.Status}))
 	default:
-		l.loseBy(&l.peers[rank], wc.Status)
+		l.loseBy(l.peers[rank], wc.Status)
 	}
 }
+
+// Flushed ends the link to a rank, as a completion tells that its queue pair has failed, and not
+// why.
+func (l *Links) Flushed(rank int) { l.loseBy(l.peers[rank], verbs.WCWRFlushErr) }
 
 // loseBy ends a link because of a completion's error status, or of the event behind it: operations
 // that end with the completion are to have that cause.
@@ -126,15 +139,18 @@ func (l *Links) pollEvents() {
 		if !ok {
 			return
 		}
-		if ev.Type == verbs.EventCQErr || ev.Type == verbs.EventSRQErr {
-			l.Break(fmt.Errorf("device event %d: %w", ev.Type, orUnknown(ev.Err)))
+		switch ev.Type {
+		case verbs.EventCQErr, verbs.EventSRQErr, verbs.EventDeviceFatal:
+			l.Break(fmt.Errorf("device event %v: %w", ev.Type, orUnknown(ev.Err)))
 			return
+		case verbs.EventPortErr, verbs.EventPortActive: // queue pairs fail by themselves
+			l.cfg.Logger.Warn("the port of a device has changed", "rank", l.cfg.Rank, "device", l.cfg.Device.Name(), "event", ev.Type)
 		}
 		rank := l.byQPN.Find(uint64(ev.QP))
 		if rank < 0 {
 			continue
 		}
-		p := &l.peers[rank]
+		p := l.peers[rank]
 		switch ev.Type {
 		case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
 			l.lose(p, causeEvent, ofEvent(&ev))
@@ -152,27 +168,37 @@ func orUnknown(err error) error {
 	return err
 }
 
-// settle posts deferred grants and reports losses; empty says that no completions are left, see
-// End. It returns the number of peers whose loss it has reported.
+// settle posts deferred grants, reports losses and tells the peers of them; empty says that no
+// completions are left, see End. It returns how much was done: nobody sleeps before a loss is
+// reported that waits for another poll only.
 func (l *Links) settle(empty bool) int {
 	l.todo = false
 	if l.grants.due > 0 {
 		l.regrant()
 	}
 	n, dying := 0, false
-	for i := range l.peers {
-		p := &l.peers[i]
-		if p.state != linkDying {
-			continue
-		}
-		if !empty || p.reads > 0 || p.unended > 0 {
+	for i := 0; i < len(l.made); i++ { // the Sink may make more
+		p := l.made[i]
+		switch {
+		case p.state != linkDying:
+		case !p.quiet:
+			p.quiet, dying = true, true
+			n++
+			l.kill(p)
+		case p.unended > 0 && l.cfg.Unended != nil:
 			dying = true
-			continue
+			n += l.cfg.Unended(p.rank, empty)
+		case !empty || p.reads > 0 || p.unended > 0:
+			dying = true
+		default:
+			p.state = linkLost
+			n++
+			l.sink.PeerLost(p.rank, p.err)
 		}
-		p.state = linkLost
-		n++
-		l.sink.PeerLost(i, p.err)
 	}
-	l.todo = l.todo || dying || l.grants.due > 0
+	if len(l.ends) > 0 {
+		l.tellEnds()
+	}
+	l.todo = l.todo || dying || l.grants.due+len(l.unmade)+len(l.ends) > 0
 	return n
 }

@@ -24,6 +24,7 @@ func (s *endSink) ReadDone(_ uint64, err error) { s.reads = append(s.reads, err)
 type endpoint struct {
 	Links
 	received int // completions of receives
+	unsaid   int // so many requests that are flushed next have no completion, as those that had ended
 }
 
 // openDevice opens a device with almost no inline size.
@@ -36,6 +37,15 @@ func openDevice(t *testing.T) verbs.Device {
 
 // self opens an endpoint that is connected to itself.
 func self(t *testing.T, dev verbs.Device, sink transport.Sink) *endpoint {
+	e := unmet(t, dev, sink)
+	require.Equal(t, transport.ErrAgain, e.SendFin(0, 1), "the first message begins a connection")
+	e.poll(t)
+	require.True(t, e.Drained())
+	return e
+}
+
+// unmet opens a transport that is not connected to itself yet.
+func unmet(t *testing.T, dev verbs.Device, sink transport.Sink) *endpoint {
 	c := Config{Mode: "test", Device: dev, Size: 1, MaxEager: 256}
 	require.NoError(t, c.Fill())
 	e := &endpoint{}
@@ -57,6 +67,10 @@ func (e *endpoint) poll(t *testing.T) {
 
 func (e *endpoint) Complete(wc *verbs.WC) bool {
 	if !IsRecv(wc.WRID) {
+		if wc.Status == verbs.WCWRFlushErr && e.unsaid > 0 {
+			e.unsaid--
+			return false
+		}
 		e.Sent(wc)
 		return false
 	}

@@ -30,8 +30,8 @@ func IsRecv(wrid uint64) bool { return wrid>>KindShift == kindRecv }
 const (
 	pollBatch = 32 // the most completions that one poll handles
 	// rareEvery is the number of polls between checks for what happens rarely: asynchronous events,
-	// and errors of unsignalled send requests. Arm makes the next poll check. So a poller learns of
-	// the death of a silent peer within microseconds, and a waiter before it sleeps.
+	// errors of unsignalled send requests, and ranks that ask for a connection. Arm makes the next
+	// poll check. So a poller learns of these within microseconds, and a waiter before it sleeps.
 	rareEvery = 256
 )
 
@@ -48,12 +48,17 @@ func (l *Links) Begin() error {
 func (l *Links) EndDue() bool { return l.until < 0 || l.todo }
 
 // Drain has h handle what has completed, and says how much that was and whether it is all.
-// Completions of send requests are for Sent.
+// Completions of send requests are for Sent. Where nothing has completed it handles what was told:
+// a program that polls now and then is to answer a peer that connects.
 func (l *Links) Drain(h verbs.Handler) (n int, empty bool) {
 	l.stopped = false
 	n, err := l.cq.Drain(h, pollBatch)
 	if err != nil {
 		l.Break(err)
+	}
+	l.checkBudget()
+	if l.heard = n == 0 && err == nil; l.heard {
+		n = l.pollTold()
 	}
 	return n, n < pollBatch && !l.stopped
 }
@@ -64,12 +69,19 @@ func (l *Links) Enough() {
 	l.cq.Stop()
 }
 
-// End does what not every poll needs: asynchronous events, deferred grants, losses. n is how many
+// End does what not every poll needs: asynchronous events, what others tell, connections, deferred
+// grants, losses. n is how many
 // events the poll has handled. empty means that no completions are left: only then have all
 // messages of a dead peer been delivered, and its loss may be reported. It returns what Poll does.
 func (l *Links) End(n int, empty bool) (int, error) {
 	l.until = rareEvery
 	l.pollEvents()
+	if !l.heard {
+		n += l.pollTold()
+	}
+	if l.budget.used >= l.budget.total/2 {
+		l.confirmMost()
+	}
 	if l.todo {
 		n += l.settle(empty)
 	}

@@ -58,6 +58,9 @@ func (b *Pool) Put(slot uint32) {
 	b.free = append(b.free, slot)
 }
 
+// Region is the memory region of the buffers, nil if the pool is not open.
+func (b *Pool) Region() verbs.MR { return b.mr }
+
 // Close deregisters the buffers, if the pool is open. The device must be done with all of them.
 func (b *Pool) Close() error {
 	if b.mr == nil {

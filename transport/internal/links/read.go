@@ -3,7 +3,6 @@ package links
 import (
 	"errors"
 	"fmt"
-	"syscall"
 
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -40,10 +39,7 @@ func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) er
 	var mr verbs.MR
 	if len(dst) > 0 {
 		if mr, err = l.pd.RegMR(dst, verbs.AccessLocalWrite); err != nil {
-			if errors.Is(err, syscall.ENOMEM) {
-				return transport.ErrAgain // regions become free when other requests end
-			}
-			return err
+			return l.unregistered(len(dst), err)
 		}
 		l.readS[0] = verbs.SGE{Data: dst, LKey: mr.LKey()}
 		l.read.SGList = l.readS[:]
@@ -64,7 +60,7 @@ func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) er
 // there after it. The reads end as others do, with an error. It returns false, and the reads go on,
 // while the peer is in the middle of a copy to a destination.
 func (l *Links) Abandon(from int, id uint64) bool {
-	p := &l.peers[from]
+	p := l.peers[from]
 	quiet, err := l.reads.abandon(p, id)
 	if err != nil {
 		l.lose(p, causeLocal, fmt.Errorf("the device of this rank failed: taking back the buffer of a read: %w", err))
@@ -122,8 +118,7 @@ func (o *reads) abandon(p *peer, id uint64) (quiet bool, err error) {
 	quiet = true
 	for i := range o.slots {
 		if r := &o.slots[i]; r.is(p, id) {
-			mr, ok := r.mr.(verbs.QuietMR)
-			quiet = (!ok || mr.Quiet()) && quiet // each is asked: it takes back what the peer may write
+			quiet = Quiet(r.mr) && quiet // each is asked: it takes back what the peer may write
 		}
 	}
 	if !quiet {
@@ -136,6 +131,13 @@ func (o *reads) abandon(p *peer, id uint64) (quiet bool, err error) {
 		}
 	}
 	return true, err
+}
+
+// Quiet has peers begin no more copies to a region, and reports whether none is in the middle of
+// one.
+func Quiet(mr verbs.MR) bool {
+	q, ok := mr.(verbs.QuietMR)
+	return !ok || q.Quiet()
 }
 
 // is reports whether r is a read from p with that id whose destination the device has.

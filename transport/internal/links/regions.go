@@ -1,9 +1,6 @@
 package links
 
 import (
-	"errors"
-	"syscall"
-
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -15,6 +12,7 @@ import (
 type regions struct {
 	own    int     // regions reserved for each peer
 	common int     // regions that are left of those that are for all
+	live   int     // regions that all peers have
 	free   *region // objects to be reused, linked by next
 }
 
@@ -40,11 +38,13 @@ func (o *regions) take(p *peer) {
 		o.common--
 	}
 	p.registered++
+	o.live++
 }
 
 // give counts a region of a peer that is free again.
 func (o *regions) give(p *peer) {
 	p.registered--
+	o.live--
 	if p.registered >= o.own {
 		o.common++
 	}
@@ -59,7 +59,8 @@ type region struct {
 }
 
 // Register makes buf readable for a peer (in fact for all). An empty buffer needs no registration.
-// ErrAgain: the peer has its share of the regions, or the device has no memory; a Dereg may help.
+// ErrAgain: the peer has its share of the regions, or the device has no memory until sends or reads
+// end.
 func (l *Links) Register(to int, buf []byte) (transport.Region, error) {
 	if uint(to) >= uint(len(l.peers)) {
 		return nil, errRank(to, len(l.peers))
@@ -67,16 +68,13 @@ func (l *Links) Register(to int, buf []byte) (transport.Region, error) {
 	if len(buf) == 0 {
 		return noRegion{}, nil
 	}
-	p := &l.peers[to]
+	p := l.peer(to)
 	if !l.regions.room(p) {
 		return nil, transport.ErrAgain
 	}
 	mr, err := l.pd.RegMR(buf, verbs.AccessRemoteRead)
-	if errors.Is(err, syscall.ENOMEM) {
-		return nil, transport.ErrAgain
-	}
 	if err != nil {
-		return nil, err
+		return nil, l.unregistered(len(buf), err)
 	}
 	r := l.regions.free
 	if r == nil {

@@ -16,9 +16,9 @@ func (l *Links) SendEager(to int, appCtx uint32, tag uint64, payload []byte) err
 	if uint(to) >= uint(len(l.peers)) {
 		return errRank(to, len(l.peers))
 	}
-	p := &l.peers[to]
-	if p.posted-p.done >= p.limit {
-		return p.noRoom()
+	p := l.peers[to]
+	if p.posted-p.done >= p.limit || l.budget.used >= l.budget.mark && l.crowded() {
+		return l.noRoom(to)
 	}
 	if n := verbs.TMHSize + len(payload); n > l.inline || len(payload) > l.cfg.MaxEager {
 		return l.sendBig(to, appCtx, tag, payload)
@@ -36,7 +36,7 @@ func (l *Links) sendBig(to int, appCtx uint32, tag uint64, payload []byte) error
 		return fmt.Errorf("transport/%s: an eager message of %d bytes, the limit is %d", l.cfg.Mode, len(payload), l.cfg.MaxEager)
 	}
 	n := format.PutEager(l.smallB[:], appCtx, tag)
-	return l.message(&l.peers[to], &l.small, l.smallB[:n], payload, 0)
+	return l.message(l.peers[to], &l.small, l.smallB[:n], payload, 0)
 }
 
 // post posts a request with the next sequence number, signalled if too many before it were not, so
@@ -57,6 +57,7 @@ func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags
 		return l.refused(p, err)
 	}
 	p.posted = seq + 1
+	l.budget.used++
 	if flags&verbs.SendSignaled != 0 {
 		p.signalled = seq + 1
 	}
@@ -66,25 +67,14 @@ func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags
 // refused handles a request that the device refused. Slots are counted, so a full queue is not
 // expected; ENOMEM is back-pressure all the same.
 func (l *Links) refused(p *peer, err error) error {
+	if p.state != linkUp {
+		return l.noRoom(p.rank) // it was to confirm what a dead peer holds
+	}
 	if errors.Is(err, syscall.ENOMEM) && p.posted != p.done && p.signalled != p.done {
 		return transport.ErrAgain
 	}
 	l.lose(p, causeLocal, fmt.Errorf("the device of this rank failed: posting a request: %w", err))
-	return p.noRoom()
-}
-
-// noRoom returns why a peer takes no request now. One that is dying has no room until its loss was
-// reported: an error before that would name a loss that nobody knows of.
-func (p *peer) noRoom() error {
-	switch p.state {
-	case linkUp, linkDying:
-		return transport.ErrAgain
-	case linkNew:
-		if p.err == nil {
-			return errNotConnected
-		}
-	}
-	return p.err
+	return l.noRoom(p.rank)
 }
 
 func errRank(rank, size int) error {
@@ -96,9 +86,9 @@ func (l *Links) usable(to int) (*peer, error) {
 	if uint(to) >= uint(len(l.peers)) {
 		return nil, errRank(to, len(l.peers))
 	}
-	p := &l.peers[to]
-	if p.posted-p.done >= p.limit {
-		return nil, p.noRoom()
+	p := l.peers[to]
+	if p.posted-p.done >= p.limit || l.budget.used >= l.budget.mark && l.crowded() {
+		return nil, l.noRoom(to)
 	}
 	return p, nil
 }

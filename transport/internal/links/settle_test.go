@@ -12,18 +12,30 @@ import (
 type lostSink struct {
 	transport.Sink
 	lost []int
+	why  []error // of lost
+	met  []int
 }
 
-func (s *lostSink) PeerLost(peer int, _ error) { s.lost = append(s.lost, peer) }
+func (s *lostSink) Greeting(int) []byte { return []byte("greeting") }
 
-// TestSettle: a loss is reported once, after all earlier messages were delivered and all reads have
-// ended.
+func (s *lostSink) Connected(peer int, _ []byte) error {
+	s.met = append(s.met, peer)
+	return nil
+}
+
+func (s *lostSink) PeerLost(peer int, err error) {
+	s.lost, s.why = append(s.lost, peer), append(s.why, err)
+}
+
+// TestSettle: a loss is reported once, in a poll that has begun since, after all earlier messages
+// were delivered and all reads have ended.
 func TestSettle(t *testing.T) {
 	sink := &lostSink{}
-	l := &Links{sink: sink, peers: make([]peer, 3), todo: true}
-	p := &l.peers[1]
-	p.state, p.err, p.reads = linkDying, errors.New("gone"), 1
+	p := &peer{rank: 1, state: linkDying, err: errors.New("gone"), reads: 1}
+	l := &Links{sink: sink, made: []*peer{p}, todo: true}
 
+	require.Equal(t, 1, l.settle(true), "there is to be another poll")
+	require.True(t, l.todo)
 	require.Zero(t, l.settle(true))
 	require.True(t, l.todo, "a read is under way")
 	p.reads = 0

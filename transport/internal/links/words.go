@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -54,6 +55,15 @@ func violation(err error) error { return fmt.Errorf("%w (%s): %w", transport.Err
 // end; err is how the device says so.
 func accusation(err error) error {
 	return &lossError{transport.ErrAccused.Error(), errors.Join(transport.ErrAccused, err)}
+}
+
+// ofEnd is the error of a link that the peer says to have refused or ended.
+func ofEnd(e *format.End) error {
+	if e.Accuses {
+		err := accusation(verbs.ErrAccused)
+		return &lossError{fmt.Sprintf("%v (%q)", err, e.Reason), err}
+	}
+	return &lossError{fmt.Sprintf("it has given up its connection to this rank: %q", e.Reason), verbs.ErrPeerFailed}
 }
 
 // ofStatus explains a completion with an error status.

@@ -2,6 +2,8 @@
 package tmsrqtest
 
 import (
+	"time"
+
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/transport/tmsrq/internal/hook"
 )
@@ -10,3 +12,7 @@ import (
 // tests see the counts wrap; softtest.TM.InitialCount is the device's part. Call it before the
 // first connection.
 func CountFrom(tr *tmsrq.Transport, n uint16) { hook.CountFrom(tr, n) }
+
+// Grace sets how long the device of a transport has to complete the matched receives of a rank that
+// is lost. With 0 no clock decides, and it is two polls.
+func Grace(tr *tmsrq.Transport, d time.Duration) { hook.Grace(tr, d) }

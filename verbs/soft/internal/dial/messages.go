@@ -30,7 +30,7 @@ import (
 // are the same in all versions.
 const (
 	helloMagic      = "tagmatch"
-	protocolVersion = 7
+	protocolVersion = 8
 	helloPrefix     = len(helloMagic) + 2 + 2
 	nonceSize       = door.NonceSize
 	macSize         = sha256.Size

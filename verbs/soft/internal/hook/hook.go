@@ -7,14 +7,25 @@ var (
 	Step          func(dev any)
 	Idle          func(dev any) bool
 	WithTM        func(cfg any, tm TM) any // of a soft.Config, as the next
+	WithLimits    func(cfg any, l Limits) any
 	WithoutDirect func(cfg any) any
 	Refusals      func(dev any) uint64
 	CutShort      func(dev any) uint64
+	Lines         func(dev any) int
+	QueuePairs    func(dev any) int
+	WithHabits    func(cfg any, h Habits) any // of a soft.Config
+	Early         func(dev any) uint64
 )
 
 // Wire, where a test has set it, opens the wires of all devices of the process, by open. It does
 // not change once a device was opened.
 var Wire func(env wire.Env, open func(wire.Env) (wire.Wire, error)) (wire.Wire, error)
+
+// Limits are lower limits of a device than its own, which NICs have. 0: the device's own.
+type Limits struct {
+	MaxCQE   int // see verbs.DeviceAttr
+	RegBytes int // of all registered memory, counted once for each region: beyond it RegMR fails with ENOMEM
+}
 
 // TM configures tag matching: the limits of soft.TMConfig, behaviour that the specification leaves
 // open, and faults (TMO 9). The zero value is the recommended behaviour.

@@ -124,7 +124,7 @@ func (l *link) deliver(budget int) int {
 	if l.downTold || l.closed {
 		return 0
 	}
-	opts := &l.wire.f.opts
+	opts := l.wire.f.rough()
 	if l.delay > 0 {
 		l.delay--
 		l.wire.signal() // the delayed delivery needs another poll
@@ -168,7 +168,7 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 	if l.wire.BeforeSend != nil {
 		l.wire.BeforeSend()
 	}
-	opts := &l.wire.f.opts
+	opts := l.wire.f.rough()
 	if opts.MaxRefuse > 0 {
 		if l.refused < l.wire.rng.IntN(opts.MaxRefuse+1) {
 			l.refused++
@@ -183,6 +183,8 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 	l.peer.signal()
 	return true
 }
+
+func (l *link) Peer() *wire.Address { return l.peer.env.Self }
 
 // HasRoom leaves it to Send, which may refuse by chance (Options.MaxRefuse).
 func (l *link) HasRoom(int) bool { return true }

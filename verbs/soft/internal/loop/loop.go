@@ -39,6 +39,7 @@ type Fabric struct {
 	opts Options
 	id   uint64
 	now  atomic.Int64
+	calm atomic.Bool // see Calm
 	mu   struct {
 		sync.Mutex
 		opened  uint64
@@ -71,6 +72,20 @@ func Clock(f *Fabric) func() int64 {
 	return f.now.Load
 }
 
+// Calm has a fabric deliver everything at the receiver's next poll for a while, Options.Stepped or
+// not, without a random decision.
+func Calm(f *Fabric, calm bool) { f.calm.Store(calm) }
+
+var smooth Options
+
+// rough is the options that say what is delayed and refused.
+func (f *Fabric) rough() *Options {
+	if f.calm.Load() {
+		return &smooth
+	}
+	return &f.opts
+}
+
 // Advance moves the virtual clock.
 func Advance(f *Fabric, d time.Duration) { f.now.Add(int64(d)) }
 
@@ -80,14 +95,17 @@ var (
 	errClosed     = fmt.Errorf("the peer's device was closed: %w", verbs.ErrPeerClosed)
 )
 
-// Break cuts the link between two devices. Packets on their way are lost.
-func Break(f *Fabric, a, b wire.DeviceID) {
+// Break cuts the link between two devices, and reports whether there was one. Packets on their way
+// are lost.
+func Break(f *Fabric, a, b wire.DeviceID) bool {
 	f.mu.Lock()
 	p := f.mu.pairs[pairKey(a, b)]
 	f.mu.Unlock()
-	if p != nil {
-		p.cut(errLinkCut)
+	if p == nil || p.ends[0].in.ended() {
+		return false
 	}
+	p.cut(errLinkCut)
+	return true
 }
 
 // Kill breaks all links of a device, as the end of its process would. After that the device can
@@ -172,9 +190,21 @@ func (w *Wire) signal() {
 	}
 }
 
-func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
+func (w *Wire) Reaches(a *wire.Address) error {
 	if a.Loop != w.f.id {
-		return nil, errors.New("the device is not on this fabric")
+		return errors.New("the device is not on this fabric")
+	}
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	if w.f.mu.devices[a.ID] == nil {
+		return errors.New("the device is gone")
+	}
+	return nil
+}
+
+func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
+	if err := w.Reaches(a); err != nil {
+		return nil, err
 	}
 	f := w.f
 	f.mu.Lock()
@@ -241,7 +271,7 @@ func (w *Wire) Poll(budget int) int {
 	if w.f.opts.Step != 0 {
 		w.f.now.Add(int64(w.f.opts.Step))
 	}
-	if w.f.opts.Stepped && !w.Stepping {
+	if w.f.opts.Stepped && !w.Stepping && !w.f.calm.Load() {
 		return 0
 	}
 	n := 0
@@ -278,10 +308,10 @@ func (w *Wire) Expects() bool {
 func (w *Wire) Unsignal() {}
 
 func (w *Wire) Close() {
-	w.adopt()
 	w.f.mu.Lock()
 	delete(w.f.mu.devices, w.env.Self.ID)
 	w.f.mu.Unlock()
+	w.adopt() // nobody connects to it any more
 	for _, l := range w.links {
 		l.Close()
 	}

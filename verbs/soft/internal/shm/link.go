@@ -152,6 +152,9 @@ func (l *link) sendDown() bool {
 	return false
 }
 
+// Peer implements wire.Link.
+func (l *link) Peer() *wire.Address { return l.addr }
+
 // MaxPayload follows from the size of the rings, which is the same at both ends.
 func (l *link) MaxPayload() int     { return shmring.MaxPayload(l.w.cfg.RingBytes) }
 func (l *link) MaxReadPayload() int { return l.MaxPayload() }

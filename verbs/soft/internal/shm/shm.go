@@ -171,15 +171,21 @@ func dialSocket(ctx context.Context, a *wire.Address) (net.Conn, error) {
 
 func (w *Wire) Name() string { return wire.SHM }
 
-// Connect returns the link to the device at a. It connects at the first Send.
-func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
+// Reaches implements wire.Wire.
+func (w *Wire) Reaches(a *wire.Address) error {
 	switch {
 	case a.SHM == "":
-		return nil, errors.New("the peer has no shared memory")
+		return errors.New("the peer has no shared memory")
 	case a.Host != w.env.Self.Host:
-		return nil, errors.New("the peer is on another host, in another container or of another user")
-	case w.left[a.ID] != nil:
-		return nil, w.left[a.ID]
+		return errors.New("the peer is on another host, in another container or of another user")
+	}
+	return w.left[a.ID]
+}
+
+// Connect returns the link to the device at a. It connects at the first Send.
+func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
+	if err := w.Reaches(a); err != nil {
+		return nil, err
 	}
 	l := w.links[a.ID]
 	if l == nil || l.state == shmDead {
@@ -254,7 +260,8 @@ func (w *Wire) Pending() bool {
 // Unsignal implements wire.Signaller.
 func (w *Wire) Unsignal() { w.local.pipe.drain() }
 
-// Close ends all links and background goroutines, and frees every descriptor and mapping.
+// Close ends all links, those too that no poll has found, and background goroutines, and frees
+// every descriptor and mapping.
 func (w *Wire) Close() {
 	if w.closed {
 		return
@@ -262,6 +269,9 @@ func (w *Wire) Close() {
 	w.closed = true
 	if w.alarm.timer != nil {
 		w.alarm.timer.Stop()
+	}
+	if w.conn != nil {
+		w.results()
 	}
 	for _, l := range w.links {
 		l.Close()

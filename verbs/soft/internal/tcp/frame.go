@@ -31,8 +31,10 @@ const (
 	totalLength uint8 = 1 << 4 // Total is Length
 	extraKnown        = extraImm | extraRKey | extraAddr | extraTotal | totalLength
 
-	// opAccused is the frame with which an end that has found a violation closes the connection.
+	// opAccused is the frame with which an end that has found a violation closes the connection,
+	// opClosed that of an end whose device is closed.
 	opAccused = wire.OpEnd
+	opClosed  = wire.OpEnd + 1
 
 	frameHeader    = 16
 	maxFrameHeader = frameHeader + 24
@@ -115,10 +117,12 @@ func decodeFrameHeader(b []byte, h *wire.Header) (n int, err error) {
 	if extras&^extraKnown != 0 || extras&(extraTotal|totalLength) == extraTotal|totalLength {
 		return 0, fmt.Errorf("frame with header fields %#x: this version knows %#x", extras, extraKnown)
 	}
-	if op := wire.Opcode(b[0]); op >= opAccused {
-		if op == opAccused {
-			return 0, verbs.ErrAccused
-		}
+	switch op := wire.Opcode(b[0]); {
+	case op == opAccused:
+		return 0, verbs.ErrAccused
+	case op == opClosed:
+		return 0, verbs.ErrPeerClosed
+	case op > opClosed:
 		return 0, fmt.Errorf("frame with unknown opcode %d", op)
 	}
 	if most := maxLength(wire.Opcode(b[0])); h.Length > most {

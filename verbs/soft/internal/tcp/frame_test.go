@@ -12,7 +12,7 @@ import (
 // randomHeader makes any header, with fields that are often zero.
 func randomHeader(r *rand.Rand) wire.Header {
 	some := func() uint64 { return r.Uint64() * uint64(r.IntN(2)) }
-	h := wire.Header{Op: wire.Opcode(1 + r.IntN(int(wire.OpDisconnected))), Flags: uint8(some()), Status: uint8(some()), QPN: uint32(some()),
+	h := wire.Header{Op: wire.Opcode(1 + r.IntN(int(wire.OpEnd)-1)), Flags: uint8(some()), Status: uint8(some()), QPN: uint32(some()),
 		PSN: uint32(some()), Imm: uint32(some()), RKey: uint32(some()), Addr: some(), Total: some(),
 	}
 	h.Length = uint32(r.IntN(int(maxLength(h.Op)) + 1))

@@ -37,6 +37,7 @@ type link struct {
 	sealed *sealed // nil: the connection is plain, or there is none yet
 }
 
+func (l *link) Peer() *wire.Address       { return l.peer }
 func (l *link) MaxPayload() int           { return maxPayload }
 func (l *link) Memory() wire.RemoteMemory { return nil }
 
@@ -115,26 +116,24 @@ func (l *link) fail(err error) {
 
 // Close ends the link without reporting it.
 func (l *link) Close() {
-	if l.gone {
-		return
+	if !l.gone {
+		l.sayWhy(opClosed)
+		l.drop()
 	}
-	if l.up {
-		l.write()
-	}
-	l.drop()
 }
 
 // Accuse implements wire.Link.
 func (l *link) Accuse() {
 	if !l.gone {
-		l.accuse()
+		l.sayWhy(opAccused)
 		l.drop()
 	}
 }
 
-// accuse sends an opAccused, if the socket takes it.
-func (l *link) accuse() {
-	if l.up && l.Send(&wire.Header{Op: opAccused}, nil, nil) {
+// sayWhy sends the last frame, which says why the link ends, if the socket takes it. Without one
+// the peer takes it that this process has ended.
+func (l *link) sayWhy(op wire.Opcode) {
+	if l.up && l.Send(&wire.Header{Op: op}, nil, nil) {
 		l.write()
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/ports"
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
@@ -27,10 +28,11 @@ func TestTCPPeerGone(t *testing.T) {
 		name, want string
 		kill       func(t *testing.T, l *link)
 	}{
-		{"end", "closed the connection", func(t *testing.T, l *link) { l.Close() }},
+		{"end", verbs.ErrPeerClosed.Error(), func(t *testing.T, l *link) { l.Close() }},
+		{"end of the process", verbs.ErrPeerEnded.Error(), func(t *testing.T, l *link) { l.drop() }},
 		{"inside a packet", "in the middle of a packet", func(t *testing.T, l *link) {
 			inject(t, l, make([]byte, 20)) // an operation with number 0, and 4 bytes more
-			l.Close()
+			l.drop()
 		}},
 		{"reset", "connection reset", func(t *testing.T, l *link) {
 			require.NoError(t, unix.SetsockoptLinger(l.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
@@ -61,6 +63,17 @@ func TestTCPPeerGone(t *testing.T) {
 	}
 }
 
+// TestTCPClosedUnseen: a device that is closed before it has seen a connection says so on it.
+func TestTCPClosedUnseen(t *testing.T) {
+	a, b := newFakeDevice(t, 0), newFakeDevice(t, 1)
+	ab := a.link(t, b)
+	require.False(t, ab.Send(&wire.Header{Op: wire.OpAck}, nil, nil))
+	until(t, "connection", func() bool { return ab.up && b.w.conn.Pending() }, a)
+	b.stop()
+	until(t, "end", func() bool { return len(a.down) == 1 }, a)
+	require.ErrorIs(t, a.down[0], verbs.ErrPeerClosed)
+}
+
 // TestTCPKilled kills the process of a peer.
 func TestTCPKilled(t *testing.T) {
 	d, l, child := benchPeer(t)
@@ -70,6 +83,7 @@ func TestTCPKilled(t *testing.T) {
 	until(t, "answer", func() bool { return got == 1 }, d)
 	require.NoError(t, child.Kill())
 	until(t, "end", func() bool { return len(d.down) == 1 }, d)
+	require.ErrorIs(t, d.down[0], verbs.ErrPeerEnded)
 	require.ErrorContains(t, d.down[0], "rank 1")
 	require.ErrorContains(t, d.down[0], l.peer.TCP[0])
 }

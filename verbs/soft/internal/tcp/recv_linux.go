@@ -114,8 +114,8 @@ func (l *link) parseOne() bool {
 
 // refuse ends the link because of a frame that is none, or with which the peer ends it.
 func (l *link) refuse(err error) {
-	if err != verbs.ErrAccused {
-		l.accuse()
+	if err != verbs.ErrAccused && err != verbs.ErrPeerClosed {
+		l.sayWhy(opAccused)
 		err = fmt.Errorf("%w: %w", verbs.ErrProtocol, err)
 	}
 	l.fail(err)

@@ -110,13 +110,21 @@ func Open(env wire.Env, listen string, within ports.Range) (wire.Wire, error) {
 
 func (w *Wire) Name() string { return wire.TCP }
 
+// Reaches implements wire.Wire.
+func (w *Wire) Reaches(a *wire.Address) error {
+	switch {
+	case len(a.TCP) == 0:
+		return fmt.Errorf("rank %d has no tcp address", a.Rank)
+	case a.ID == w.env.Self.ID:
+		return errors.New("tcp does not connect a device to itself")
+	}
+	return nil
+}
+
 // Connect returns the link to the device at a. It connects at the first Send.
 func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
-	if len(a.TCP) == 0 {
-		return nil, fmt.Errorf("rank %d has no tcp address", a.Rank)
-	}
-	if a.ID == w.env.Self.ID {
-		return nil, errors.New("tcp does not connect a device to itself")
+	if err := w.Reaches(a); err != nil {
+		return nil, err
 	}
 	l := w.links[a.ID]
 	if l == nil {
@@ -367,11 +375,13 @@ func (w *Wire) Disarm() {
 	}
 }
 
-// Close ends all links. What the sockets have not taken is lost: it waits for nobody.
+// Close ends all links, those too that no poll has found. What the sockets have not taken is lost:
+// it waits for nobody.
 func (w *Wire) Close() {
+	w.takeConnections()
 	w.conn.Close()
 	for _, l := range w.links {
-		l.drop()
+		l.Close()
 	}
 	_ = w.notif.Del(w.ep)
 	_ = unix.Close(w.ep)

@@ -147,7 +147,7 @@ func TestTCPConnectAndLeaks(t *testing.T) {
 	a.stop()
 	until(t, "end", func() bool { return len(b.down) == 1 }, b)
 	require.ErrorContains(t, b.down[0], "rank 0")
-	require.ErrorContains(t, b.down[0], "closed the connection")
+	require.ErrorIs(t, b.down[0], verbs.ErrPeerClosed)
 	require.Equal(t, wire.Link(ba), b.downOf[0])
 	ba.Close()
 	ba.Close()

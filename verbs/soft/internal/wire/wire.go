@@ -31,6 +31,10 @@ const (
 	// OpPushResp says that push PSN has ended with Status.
 	OpPushResp
 
+	// OpTell carries a message between the devices, of 1 to verbs.MaxTell bytes, which is one
+	// packet whatever Link.MaxPayload is. QPN is 0.
+	OpTell
+
 	OpEnd // one above the last opcode
 )
 
@@ -65,11 +69,11 @@ type Header struct {
 }
 
 // Urgent reports whether a device should see to a packet while its program computes: reads, pushes,
-// their ends, and SENDs that ask for it. Other SENDs, WRITEs and acknowledgements are of use to the
-// program only.
+// their ends, and SENDs that ask for it. Other SENDs, WRITEs, acknowledgements and what is told are
+// of use to the program only.
 func (h *Header) Urgent() bool {
 	switch h.Op {
-	case OpSend, OpWrite, OpAck:
+	case OpSend, OpWrite, OpAck, OpTell:
 		return h.Flags&FlagSolicited != 0
 	}
 	return true
@@ -78,9 +82,11 @@ func (h *Header) Urgent() bool {
 // Link carries packets between this device and one peer device, both ways, in order and without
 // loss until it breaks. Only the device's owner calls it.
 //
-// There is one link per peer device, however many QPs use it. It is made for the first QP that
-// names the peer, and connects at the first Send; until it is up, Send returns false.
+// There is one link per peer device, however many QPs use it. It is made for the first QP or told
+// message that names the peer, and connects at the first Send; until it is up, Send returns false.
 type Link interface {
+	// Peer is the address of the peer device. It does not change.
+	Peer() *Address
 	// Send sends a packet whose payload is head followed by body. Either may be empty; together
 	// they have h.Length bytes, at most MaxPayload. Send copies or transmits all of it and returns
 	// true, or does nothing and returns false: there is no room, try again after the next Poll. It
@@ -129,7 +135,8 @@ type RemoteMemory interface {
 // the device's owner for long.
 const MaxChunk = 256 << 10
 
-// Receiver is the device as its wires see it. They call it only from inside Wire.Poll.
+// Receiver is the device as its wires see it. They call it only from inside Wire.Poll and
+// Wire.Close.
 type Receiver interface {
 	// Receive takes one packet; payload is lent for the call. If it does not return ok, the packet
 	// cannot be taken now (no receive is posted, or the QP is not connected yet): the wire passes
@@ -161,6 +168,8 @@ type PlaceChecker interface {
 // Wire makes links of one kind. Only the device's owner calls it.
 type Wire interface {
 	Name() string
+	// Reaches returns nil if Connect would return a link. It makes nothing.
+	Reaches(a *Address) error
 	// Connect returns the link to the device at a: the same link each time, until it breaks.
 	Connect(a *Address) (Link, error)
 	// Poll receives at most budget packets from all links, and handles connections that were made

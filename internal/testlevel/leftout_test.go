@@ -1,0 +1,46 @@
+package testlevel_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
+)
+
+var leftOut = testlevel.LeftOut{"does not hold": "for this test", "group/does_not_hold_either": "for this test"}
+
+// TestSuite is a suite of which cases fail, that are left out.
+func TestSuite(t *testing.T) {
+	for name := range leftOut {
+		t.Run(name, func(t *testing.T) {
+			leftOut.Skip(t, name)
+			require.Equal(t, time.Second, testlevel.Patience(time.Hour))
+			t.Fatal("it is played")
+		})
+	}
+	t.Run("holds", func(t *testing.T) { leftOut.Skip(t, "holds") })
+}
+
+func TestStillFails(t *testing.T) {
+	require.Equal(t, time.Hour, testlevel.Patience(time.Hour))
+	leftOut.StillFails(t, "TestSuite")
+}
+
+// TestPassesNow: a case that is left out without need is found, and one that does not exist.
+func TestPassesNow(t *testing.T) {
+	for _, name := range []string{"holds", "nothing"} {
+		if os.Getenv("PASSES_NOW") == name {
+			testlevel.LeftOut{name: ""}.StillFails(t, "TestSuite")
+			return
+		}
+	}
+	for _, name := range []string{"holds", "nothing"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("PASSES_NOW", name)
+			testlevel.LeftOut{"": "PassesNow itself fails"}.StillFails(t, "TestPassesNow")
+		})
+	}
+}

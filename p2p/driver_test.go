@@ -1,0 +1,58 @@
+package p2p_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/p2p"
+	"github.com/tagmatch/tagmatch/p2p/p2ptest"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// testDriver has a device made of the software device, of which programs see no more than
+// verbs.Device, and one that cannot be opened.
+type testDriver struct{}
+
+func init() { verbs.Register(testDriver{}) }
+
+type testDevice struct {
+	verbs.Device
+	name string
+}
+
+func (d testDevice) Name() string { return d.name }
+
+func (testDriver) Name() string               { return "test" }
+func (testDriver) Devices() ([]string, error) { return []string{"test0", "broken0"}, nil }
+
+func (testDriver) Open(name string, cfg verbs.DriverConfig) (verbs.Device, error) {
+	if name == "broken0" {
+		return nil, errors.New("its port is down")
+	}
+	dev, err := cfg.Lines()
+	if err != nil {
+		return nil, err
+	}
+	return testDevice{dev, name}, nil
+}
+
+// TestDriver: a device of a registered driver carries messages, alone and beside another one, also
+// where it has none of the optional interfaces.
+func TestDriver(t *testing.T) {
+	for _, device := range []string{"test0", "test0,tcp", "tcp,test0"} {
+		t.Run(device, func(t *testing.T) {
+			skipUnlessLinux(t, device)
+			p2ptest.RunConfig(t, 2, p2p.Config{Device: device, Async: p2p.AsyncOn, OffloadMin: -1}, func(w *p2p.World) {
+				memory, err := w.Alloc(4 << 20)
+				require.NoError(t, err)
+				exchange(t, w, memory.Bytes(), 0, 1000, 1<<20)
+				exchange(t, w, make([]byte, 4<<20), 0, 1000, 1<<20)
+				require.NoError(t, memory.Close())
+			})
+		})
+	}
+	_, err := p2p.Init(background, p2p.Config{Device: "test0,broken0"})
+	require.ErrorContains(t, err, "device broken0: its port is down")
+}

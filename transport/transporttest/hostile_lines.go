@@ -1,0 +1,69 @@
+package transporttest
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/internal/format"
+)
+
+// testHostileLine: the line of an impostor ends in the midst of the handshake, or it tells more
+// than a device keeps. The victim loses it, once, and talks to the others.
+func testHostileLine(t *testing.T, h Harness, opts Options) {
+	for name, a := range map[string]struct {
+		do     func(p *impostor)
+		accuse bool // it breaks the protocol; else its process ends
+	}{
+		"ends before HELLO":     {do: func(p *impostor) { p.meet() }},
+		"ends behind HELLO":     {do: func(p *impostor) { p.meet(); p.tell(p.hello) }},
+		"ends behind READY":     {do: func(p *impostor) { p.meet(); p.tell(p.hello); p.tell(p.ready()) }},
+		"ends when connected":   {do: func(p *impostor) { p.connect() }},
+		"17 messages":           {do: func(p *impostor) { p.meet(); p.tell(p.hello); p.flood() }, accuse: true},
+		"17 messages, unasked":  {do: (*impostor).flood, accuse: true},
+		"17 messages, then END": {do: func(p *impostor) { p.flood(); p.tell(&format.End{Reason: "so there"}) }, accuse: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := h.devices(t, 3, opts)
+			victim, other := c.openRank(0, nil), c.openRank(2, nil)
+			c.connect(c.ranks)
+			p := newImpostor(t, c.job.Devices[1], 1, victim)
+			p.introduce()
+			a.do(p)
+			if !a.accuse {
+				p.close()
+				c.closeDevice(1)
+			}
+			c.until("the loss", func() bool { return len(victim.of("lost")) > 0 })
+			c.requireLost(victim, 1)
+			require.Equal(t, a.accuse, errors.Is(victim.of("lost")[0].Err, transport.ErrProtocol), "%v", victim.of("lost")[0].Err)
+			requireGone(t, victim, 1)
+			c.ping(victim, other)
+			c.ping(victim, victim)
+			c.steps(600)
+			require.Len(t, victim.of("lost"), 1)
+			if a.accuse {
+				p.close()
+			}
+		})
+	}
+}
+
+// flood tells as many messages as no device keeps, and one that is a HELLO behind another.
+func (p *impostor) flood() {
+	p.t.Helper()
+	msg := (&format.Hello{Rank: p.rank, Number: 99, MTU: 5, Pairs: make([]format.Pair, 1)}).Encode()
+	for range 17 {
+		err := p.dev.Tell(p.like.Device, msg)
+		for errors.Is(err, syscall.ENOBUFS) { // the line is being made
+			p.poll()
+			_, _ = p.victim.Poll()
+			err = p.dev.Tell(p.like.Device, msg)
+		}
+		require.NoError(p.t, err)
+	}
+	p.poll()
+}
