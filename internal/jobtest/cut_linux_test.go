@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/p2p"
@@ -75,14 +76,20 @@ func (w *network) addr(rank int) string { return fmt.Sprint("10.77.0.", rank+1) 
 
 func (w *network) ip(args ...string) {
 	w.t.Helper()
-	out, err := exec.Command("ip", args...).CombinedOutput()
-	require.NoError(w.t, err, "ip %v: %s", args, out)
+	require.NoError(w.t, runIP(args...))
 }
 
-// port takes the bridge's port of a rank up or down.
+func runIP(args ...string) error {
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("ip %v: %w: %s", args, err, out)
+	}
+	return nil
+}
+
+// port takes the bridge's port of a rank up or down. Any goroutine may call it.
 func (w *network) port(rank int, state string) {
 	w.t.Helper()
-	w.ip("-n", w.name+"-hub", "link", "set", fmt.Sprint("p", rank), state)
+	assert.NoError(w.t, runIP("-n", w.name+"-hub", "link", "set", fmt.Sprint("p", rank), state))
 }
 
 // rankProcess is a rank in its namespace; the test and the rank exchange lines.
@@ -146,11 +153,12 @@ func (p *rankProcess) hear(t *testing.T, what, line string) {
 	require.Equal(t, line+"\n", got)
 }
 
+// tell writes a line to each rank. Any goroutine may call it.
 func (w *network) tell(line string) {
 	w.t.Helper()
 	for _, p := range w.ranks {
 		_, err := io.WriteString(p.in, line+"\n")
-		require.NoError(w.t, err, "%s: rank %d: %s", w.what, p.rank, &p.err)
+		assert.NoError(w.t, err, "%s: rank %d: %s", w.what, p.rank, &p.err)
 	}
 }
 
@@ -311,14 +319,16 @@ const (
 // message arrives.
 func TestGap(t *testing.T) {
 	everyWay(t, "gap", map[int][]string{gapNew: onlyRC, gapBusy: both, gapIdle: onlyRC}, func(list []*network) {
+		var interrupted sync.WaitGroup // all at once: where processors are short, ip takes its time
 		for _, w := range list {
-			w.port(1, "down")
-			w.tell("cut")
+			interrupted.Go(func() {
+				w.port(1, "down")
+				w.tell("cut")
+				time.Sleep(gap)
+				w.port(1, "up")
+			})
 		}
-		time.Sleep(gap) // the interruption
-		for _, w := range list {
-			w.port(1, "up")
-		}
+		interrupted.Wait()
 		for _, w := range list {
 			w.hear("still here")
 			w.tell("go on")
