@@ -92,8 +92,9 @@ type Transport interface {
 	// Connect says how rank peer is reached. addr is the peer's Transport.Address: the caller does
 	// not change it any more. It is called once for each rank, own included, before the first Poll.
 	// An error names the difference in version, mode or eager limit, if any, or says that no wire
-	// leads there. Nothing is made or sent: the connection is made at the first post to the peer,
-	// or of the peer to this rank, while both poll.
+	// leads there, or names another rank with the same device. Nothing is made or sent: the
+	// connection is made at the first post to the peer, or of the peer to this rank, while both
+	// poll.
 	Connect(peer int, addr []byte) error
 
 	// Wire names the wire to a peer, as the device calls it; empty where the device has only one.

@@ -3,6 +3,7 @@ package links
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -37,6 +38,11 @@ func (l *Links) connect(rank int, addr []byte) error {
 	if _, err := l.cfg.Device.Reaches(a.Device); err != nil {
 		return err
 	}
+	key := maphash.Bytes(l.seed, a.Device)
+	if other := l.byDevice.Find(key); other >= 0 { // or, once in 2^64 pairs, one whose address has the same hash
+		return fmt.Errorf("its device is that of rank %d: one of the two addresses is false", other)
+	}
+	l.byDevice.Add(key, uint32(rank))
 	l.addrs[rank] = a.Device
 	return nil
 }
@@ -53,9 +59,6 @@ func (l *Links) begin(p *peer) *making {
 	if p.making == nil {
 		p.making = &making{reminder: l.remind(p.rank)}
 		l.unmade, l.todo = append(l.unmade, p), true
-		if at := string(l.addrs[p.rank]); l.byDevice[at] == nil {
-			l.byDevice[at] = p
-		}
 	}
 	return p.making
 }
@@ -151,9 +154,6 @@ func (l *Links) opened(p *peer) {
 // makePairs makes the credit cell and the queue pairs of a peer, and what HELLO says of them. With
 // ErrAgain it has made nothing: memory is short, and some will be given back.
 func (l *Links) makePairs(p *peer) error {
-	if other := l.byDevice[string(l.addrs[p.rank])]; other != p {
-		return violation(fmt.Errorf("its device is that of rank %d", other.rank))
-	}
 	cell := cellBytes(&p.cell)
 	mr, err := l.pd.RegMR(cell, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	if err = l.unregistered(len(cell), err); err == transport.ErrAgain {

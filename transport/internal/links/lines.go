@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"syscall"
 
@@ -46,10 +47,11 @@ func (l *Links) pollTold() (n int) {
 // lineEnded handles the end of the line to a device: nobody is to be told anything there.
 func (l *Links) lineEnded(t *verbs.Told) {
 	l.ends = slices.DeleteFunc(l.ends, func(e ending) bool { return bytes.Equal(e.to, t.From) })
-	p := l.byDevice[string(t.From)]
-	if p == nil {
-		return // nothing was begun with its rank
+	rank := l.rankAt(t.From)
+	if rank < 0 || l.peers[rank] == &l.fresh {
+		return // nothing was begun with it
 	}
+	p := l.peers[rank]
 	p.line = false
 	l.lose(p, causeEvent, ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPFatal, Err: t.Err}))
 }
@@ -57,13 +59,14 @@ func (l *Links) lineEnded(t *verbs.Told) {
 // told handles a message.
 func (l *Links) told(t *verbs.Told) {
 	msg, err := format.DecodeTold(t.Msg)
-	p := l.at(t.From)
-	if p == nil {
+	rank := l.rankAt(t.From)
+	if rank < 0 {
 		if _, ok := msg.(*format.End); !ok {
 			l.tellEnd(t.From, fmt.Errorf("rank %d knows no rank of the job with this device", l.self.Rank))
 		}
 		return
 	}
+	p := l.peer(rank)
 	p.line = true
 	switch m := msg.(type) {
 	case *format.End:
@@ -83,15 +86,13 @@ func (l *Links) told(t *verbs.Told) {
 	}
 }
 
-// at returns the link to the rank with a device, nil if there is none.
-func (l *Links) at(device []byte) *peer {
-	if p := l.byDevice[string(device)]; p != nil {
-		return p
+// rankAt returns the rank with a device, -1 if there is none. No two have the same, see connect.
+func (l *Links) rankAt(device []byte) int {
+	rank := l.byDevice.Find(maphash.Bytes(l.seed, device))
+	if rank < 0 || !bytes.Equal(l.addrs[rank], device) {
+		return -1
 	}
-	if rank := slices.IndexFunc(l.addrs, func(a []byte) bool { return bytes.Equal(a, device) }); rank >= 0 {
-		return l.peer(rank)
-	}
-	return nil
+	return rank
 }
 
 // toldHello handles a HELLO from the device of p.

@@ -287,19 +287,17 @@ func TestEarlierTransport(t *testing.T) {
 	require.Empty(t, r.d.told)
 }
 
-// TestTwoOnOneDevice: a rank whose card has the device of another one does not get its place.
+// TestTwoOnOneDevice: of two ranks with one device the second is refused: nobody can tell which of
+// them lies, and the liar would take the place of the other.
 func TestTwoOnOneDevice(t *testing.T) {
 	r := newLineRig(t, 3)
-	r.addrs[2] = r.at[1]
-	require.Equal(t, transport.ErrAgain, r.SendFin(1, 1))
-	require.Equal(t, transport.ErrAgain, r.SendFin(2, 1))
-	for range 4 {
-		r.poll()
+	for _, ranks := range [][2]int{{1, 2}, {2, 1}, {0, 2}} { // the second has the device of the first
+		r.addrs[ranks[1]] = nil
+		a := r.self
+		a.Rank, a.Device = ranks[1], r.at[ranks[0]]
+		require.ErrorContains(t, r.Connect(ranks[1], a.Encode()),
+			fmt.Sprintf("connect rank %d: its device is that of rank %d", ranks[1], ranks[0]))
 	}
-	require.Equal(t, []int{2}, r.sink.lost)
-	require.ErrorContains(t, r.sink.why[0], "its device is that of rank 1")
-	r.hears(r.hello(), r.ready())
-	require.Equal(t, []int{1}, r.sink.met)
 }
 
 // TestReminder: the log says once which rank has not answered, and nothing of those that have, or

@@ -3,6 +3,7 @@ package links
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 
 	"github.com/tagmatch/tagmatch/transport"
@@ -26,9 +27,10 @@ type Links struct {
 	made  []*peer  // all but fresh
 	byQPN Index    // rank of each queue pair
 
-	byDevice map[string]*peer // by the address of its device: those to which a connection has begun
-	unmade   []*peer          // those to which one is being made
-	ends     []ending         // at most one for each device
+	byDevice Index        // rank with each device, by a hash of its address
+	seed     maphash.Seed // of that hash
+	unmade   []*peer      // those to which a connection is being made
+	ends     []ending     // at most one for each device
 
 	maxRead uint64 // largest read, bytes
 	// readFaults: a read can fail alone (verbs.QPInitAttr.ReadFaults), as is asked for each queue
@@ -81,7 +83,7 @@ func Open(l *Links, cfg Config, sink transport.Sink, inv *check.Sink) error {
 	n := cfg.Size
 	attr := cfg.Device.Attr()
 	*l = Links{cfg: cfg, self: cfg.address(), number: rand.Uint64(), sink: sink, inv: inv, peers: make([]*peer, n), addrs: make([][]byte, n),
-		byQPN: NewIndex(0), byDevice: map[string]*peer{}, maxRead: attr.MaxMsgSize, readFaults: attr.ReadFaults,
+		byQPN: NewIndex(0), byDevice: NewIndex(n), seed: maphash.MakeSeed(), maxRead: attr.MaxMsgSize, readFaults: attr.ReadFaults,
 		inline: min(attr.MaxInline, format.BufferSize(cfg.MaxEager)),
 		depth:  uint32(cfg.SendDepth), every: uint32(max(cfg.SendDepth/2, 1))}
 	l.usual = l.every
