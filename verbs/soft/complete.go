@@ -176,6 +176,21 @@ func (d *Device) recvDisconnected(l wire.Link, h *wire.Header) {
 	}
 }
 
+// missed is an OpDisconnected that came before its queue pair was in RTR.
+type missed struct {
+	link wire.Link
+	h    wire.Header
+}
+
+// catchUp receives what a queue pair has missed: behind the Modify to RTR, which succeeds.
+func (q *queuePair) catchUp() {
+	m := q.missed
+	q.missed = nil
+	if sameLink(m.link, q.link) {
+		q.d.recvDisconnected(m.link, &m.h)
+	}
+}
+
 // goneError returns the error for what an OpDisconnected says of the peer's queue pair.
 func goneError(h *wire.Header) error {
 	switch {

@@ -362,6 +362,9 @@ func (d *Device) pump() {
 	keep := 0
 	for i := 0; i < len(d.work); i++ { // pumping may add to the list
 		q := d.work[i]
+		if q.missed != nil && q.link != nil {
+			q.catchUp()
+		}
 		if q.pump() {
 			d.work[keep] = q
 			keep++

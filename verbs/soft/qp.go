@@ -37,6 +37,7 @@ type queuePair struct {
 	gone    bool       // destroyed
 	used    bool       // was connected before a reset: packets that arrive in RESET are old
 	early   bool       // see nic.comesEarly
+	missed  *missed    // its peer answers no more, as it was told before RTR; nil: it was not
 
 	discStatus uint8  // discDue: verbs.WCStatus of the failure; 0: none that is reported
 	discImm    uint32 // discDue: wire.Destroyed, or 0
@@ -229,6 +230,9 @@ func (q *queuePair) enter(to verbs.QPState) error {
 	case verbs.QPSRTR:
 		q.state = to
 		q.responder.start(q.attr.RQPSN)
+		if q.missed != nil {
+			q.d.queue(q)
+		}
 	case verbs.QPSRTS:
 		q.state = to
 		q.requester.start()
@@ -254,7 +258,7 @@ func (q *queuePair) reset(op string) error {
 		q.tm.faults.hasten(q)
 	}
 	q.checkReset()
-	q.attr, q.early = verbs.QPAttr{}, false
+	q.attr, q.early, q.missed = verbs.QPAttr{}, false, nil
 	q.used = q.used || q.link != nil
 	q.link, q.wire = nil, ""
 	q.scq.forget(q)

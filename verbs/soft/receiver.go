@@ -25,6 +25,10 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, mor
 		// The peer may have connected its QP before this device has: its packets wait for RTR. All
 		// others are dropped.
 		if q.state == verbs.QPSInit || q.state == verbs.QPSReset && !q.used {
+			if h.Op == wire.OpDisconnected { // it holds up nobody: RTR may never come
+				q.missed = &missed{l, *h}
+				return true, true
+			}
 			d.nic.comesEarly(q)
 			return false, true
 		}

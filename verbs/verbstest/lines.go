@@ -24,6 +24,8 @@ var lineRules = []testCase{
 		"a Tell after the end of a line makes another one"},
 	{"api/line-end", anyDevice, testLineEnd,
 		"the end of a line is told once, behind its messages, and its queue pairs fail with the cause; others go on"},
+	{"api/line-missed", anyDevice, testLineMissed,
+		"a queue pair whose peer fails before it is connected holds up no line, and fails once it is connected"},
 	{"api/line-wakes", anyDevice, testLineWakes,
 		"each message, and the end of a line, wakes who sleeps"},
 	{"api/drain-tells", anyDevice, testDrainTells,
@@ -227,6 +229,31 @@ func testLineEnd(e *env, a, b, c *node) {
 	}
 	c.tell(a, 2)
 	a.wantNote(c, 2)
+}
+
+func testLineMissed(e *env, a, b *node) {
+	for i, fail := range []func(qa verbs.QP){
+		a.destroy,
+		func(qa verbs.QP) { e.ok(qa.Modify(stateAlone(verbs.QPSErr))) },
+	} {
+		qa, qb := a.newQP(qpConf{}), b.newQP(qpConf{})
+		e.ok(qb.Modify(initAttr(allAccess)))
+		a.raise(qa, b.dev, qb.Num(), qpConf{})
+		fail(qa)
+		e.settle()
+		a.tell(b, i)
+		b.wantNote(a, i)
+		e.ok(qb.Modify(rtrAttr(a.dev, qa.Num())))
+		e.ok(qb.Modify(rtsAttr(7)))
+		if e.opts.Silent {
+			b.send(qb, inline(1, 0, nil))
+			b.want(1, verbs.WCRetryExcErr)
+		} else {
+			b.wantFailure(verbs.EventQPFatal, qb)
+			b.send(qb, inline(1, 0, nil))
+			b.want(1, verbs.WCWRFlushErr)
+		}
+	}
 }
 
 func testLineWakes(e *env, a, b *node) {
