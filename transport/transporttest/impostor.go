@@ -1,6 +1,8 @@
 package transporttest
 
 import (
+	"errors"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -99,7 +101,12 @@ func (p *impostor) tell(m interface{ Encode() []byte }) {
 
 func (p *impostor) tellBytes(b []byte) {
 	p.t.Helper()
-	require.NoError(p.t, p.dev.Tell(p.like.Device, b))
+	var err error
+	p.until("room to tell", func() bool {
+		err = p.dev.Tell(p.like.Device, b)
+		return !errors.Is(err, syscall.ENOBUFS)
+	})
+	require.NoError(p.t, err)
 }
 
 // await returns the oldest message of a kind that the victim tells.

@@ -232,7 +232,7 @@ func (l *Links) connectPairs(p *peer) error {
 			err = qp.Modify(&rts, verbs.QPMaskRTS)
 		}
 		if err != nil {
-			return explained(err, "the device of this rank failed: connecting a queue pair")
+			return explained(err, "the device of this rank failed: making the connection to it")
 		}
 	}
 	return nil

@@ -42,6 +42,8 @@ func explained(err error, otherwise string) error {
 	case errors.Is(err, verbs.ErrUnreachable):
 		words = "it cannot be reached: check that its process runs, and that the network between the two hosts lets connections " +
 			"through (" + err.Error() + ")"
+	case errors.Is(err, syscall.EHOSTUNREACH):
+		words = "there is no way to it any more, as when its process has ended (" + err.Error() + ")"
 	case errors.Is(err, syscall.ENOMEM):
 		words = "there is no memory for the connection to it: look at the host, and at the limit of its container (" + err.Error() + ")"
 	}

@@ -34,6 +34,9 @@ func TestWords(t *testing.T) {
 			verbs.ErrUnreachable, "there is no connection to it, for a reason at one of the two ends (tcp: cannot connect to h:1: refused: TLS refused by the other end)"},
 		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPFatal, Err: fmt.Errorf("ring: %w", syscall.ENOMEM)}), syscall.ENOMEM,
 			"there is no memory for the connection to it: look at the host, and at the limit of its container (ring: cannot allocate memory)"},
+		{explained(fmt.Errorf("tell: %w", syscall.EHOSTUNREACH), "telling failed"), syscall.EHOSTUNREACH,
+			"there is no way to it any more, as when its process has ended (tell: no route to host)"},
+		{explained(refused, "telling failed"), refused, "telling failed (connection refused)"},
 		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPFatal, Err: refused}), refused, "the connection to it broke: check that its process runs, " +
 			"the network between the two hosts, and that all ranks run the same build of the program (connection refused)"},
 		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPReqErr, Err: refused}), refused,
