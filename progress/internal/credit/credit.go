@@ -18,7 +18,7 @@ type Pool struct {
 	committed int64  // the sum of Committed of all accounts; beyond limit only by excess
 	share     uint64 // of the initial window of each peer: a quarter of the limit, divided among all
 	spare     uint64 // what initial windows may have beyond that, another quarter at first
-	later     int    // peers whose account is not open
+	later     int    // peers whose account was never open, for each of which share is kept
 	least     uint64 // the smallest message
 	step      uint64 // two of the largest message: less of a window is not worth having
 }
@@ -32,6 +32,7 @@ type Account struct {
 	consumed uint64 // of those, what left our memory
 	granted  uint64 // what the peer may charge in all, as it was last told
 	excess   bool   // the peer may charge more than that: WANTs told it to
+	opened   bool   // Open was called
 }
 
 // NewPool divides limit bytes among so many peers. The smallest message costs least, the largest
@@ -44,6 +45,11 @@ func NewPool(limit int64, peers int, least, largest uint64) *Pool {
 // Committed is what the messages of all peers take, and what they may still send.
 func (b *Pool) Committed() int64 { return b.committed }
 
+// free is what the pool can give: what is kept for peers that come later is left to them.
+func (b *Pool) free() int64 {
+	return max(b.limit-b.committed-int64(b.share)*int64(b.later), 0)
+}
+
 // Account returns the account of a peer that has no credit yet. It is not copied once it is in use.
 func (b *Pool) Account() Account { return Account{pool: b} }
 
@@ -54,8 +60,9 @@ func (a *Account) Open() uint64 {
 	window := min(b.share+b.spare/uint64(max(1, min(b.later, early))), initialWindow)
 	b.spare -= window - min(window, b.share)
 	b.later--
-	window = min(max(window, b.least), uint64(max(b.limit-b.committed, 0)))
+	window = min(max(window, b.least), uint64(b.free()))
 	b.committed += int64(window)
+	a.opened = true
 	a.initial, a.window, a.granted = window, window, window
 	return window
 }
@@ -110,7 +117,7 @@ func (a *Account) shrink(cost int64) {
 // Renew grants the peer what its window has room for, and reports whether that is more than before.
 func (a *Account) Renew() bool {
 	b := a.pool
-	free, before := max(b.limit-b.committed, 0), a.Committed()
+	free, before := b.free(), a.Committed()
 	if extra := int64(a.window - a.initial); extra > free {
 		a.window -= uint64(extra-free+1) / 2
 	}
@@ -133,7 +140,7 @@ func (a *Account) Grow() bool {
 	if !a.Short() && int64(a.granted-a.charged) >= int64(b.step/2) {
 		return false
 	}
-	free, extra := b.limit-b.committed, int64(a.window-a.initial)
+	free, extra := b.free(), int64(a.window-a.initial)
 	step := min(int64(max(a.window, b.step)), (free-extra)/2)
 	if step < leastGrowth {
 		return false
@@ -152,6 +159,9 @@ func (a *Account) EndExcess(charged uint64) { a.excess = a.excess && charged > a
 // Close ends the account of a peer that is lost: what it may still send is not needed any more.
 // What is kept of it is still to be consumed.
 func (a *Account) Close() {
+	if !a.opened {
+		a.pool.later--
+	}
 	a.pool.committed -= a.Committed()
 	a.window, a.granted, a.initial = 0, min(a.granted, a.charged), 0
 	a.pool.committed += a.Committed()

@@ -174,6 +174,30 @@ func TestPoolKeepsInitialWindows(t *testing.T) {
 	}
 }
 
+// What is kept for those that come later is not for others, however busy these are; until it is
+// known that they do not come.
+func TestPoolKeepsForLater(t *testing.T) {
+	const n, limit = 64, 4 << 20
+	b, accounts := NewPool(limit, n, record, eager(256)), make([]Account, n)
+	for i := range accounts {
+		accounts[i] = b.Account()
+	}
+	for i := range n / 2 {
+		require.GreaterOrEqual(t, accounts[i].Open(), uint64(limit/4/n))
+		for a := &accounts[i]; a.Charge(record); { // all stays here
+			if a.Short() && a.Grow() {
+				a.Renew()
+			}
+		}
+		require.LessOrEqual(t, b.committed+limit/4/n*int64(n-1-i), b.limit)
+	}
+	require.Less(t, b.free(), int64(leastGrowth*4))
+	for i := n / 2; i < n; i++ {
+		accounts[i].Close()
+	}
+	require.GreaterOrEqual(t, b.free(), int64(limit/4/2))
+}
+
 // naivePool recomputes what a pool counts.
 type naivePool struct {
 	pool     *Pool
@@ -210,8 +234,18 @@ func (p *naivePool) check(t *rapid.T) {
 	}
 	require.Equal(t, committed, p.pool.committed)
 	if !p.asked {
-		require.LessOrEqual(t, committed, p.pool.limit)
+		require.LessOrEqual(t, committed+p.keptForLater(), p.pool.limit)
 	}
+}
+
+// keptForLater is what nobody has but those that come later.
+func (p *naivePool) keptForLater() (bytes int64) {
+	for i := range p.accounts {
+		if !p.open[i] && !p.lost[i] {
+			bytes += p.pool.limit / 4 / int64(len(p.accounts))
+		}
+	}
+	return bytes
 }
 
 func (p *naivePool) renew(t *rapid.T, i int) {
@@ -256,9 +290,9 @@ func TestPoolAgainstModel(t *testing.T) {
 				t.Skip("lost")
 			}
 			if !p.open[i] { // with what the others have left
-				free := p.pool.limit - p.pool.committed
-				window := p.accounts[i].Open()
 				p.open[i] = true
+				free := p.pool.limit - p.pool.committed - p.keptForLater()
+				window := p.accounts[i].Open()
 				require.Equal(t, window, p.accounts[i].granted)
 				require.True(t, window >= record || int64(window) >= free, "%d of %d", window, free)
 				require.LessOrEqual(t, int64(window), max(free, 0))
