@@ -59,6 +59,9 @@ func (l *tagList) received(wc *verbs.WC) {
 	}
 	e := &l.entries[slot]
 	match, last := wc.Flags&verbs.WCFlagTMMatch != 0, wc.Flags&verbs.WCFlagTMDataValid != 0
+	if e.state == entryMatched {
+		l.named(e, wc.QPNum)
+	}
 	switch wc.Status {
 	case verbs.WCSuccess:
 		if match == (e.state == entryMatched) || !match && !last {
@@ -122,6 +125,22 @@ func (l *tagList) match(e *entry, qpn uint32, tag uint64, appCtx uint32) {
 	l.matchFrom(e, claim)
 }
 
+// named follows a completion behind the match, which may be the first that names a queue pair: the
+// message of one that has sent in the name of another rank does not count, and is not blamed on
+// that.
+func (l *tagList) named(e *entry, qpn uint32) {
+	t, rank := l.t, l.t.Rank(qpn)
+	if rank < 0 || rank == e.src {
+		return
+	}
+	err := e.bad
+	if e.src >= 0 {
+		err = fmt.Errorf("it sends as rank %d", e.src)
+	}
+	t.ProtocolError(rank, err)
+	e.bad = t.LinkErr(rank)
+}
+
 // matchFrom reports a match with a message of rank src, -1 if unknown; e.tag and e.appCtx are set.
 // The loss of src is reported only after the receive has ended.
 func (l *tagList) matchFrom(e *entry, src int) {
@@ -137,7 +156,7 @@ func (l *tagList) matchFrom(e *entry, src int) {
 // describe a match; if none was reported it is reported now, so that the sink unlinks the receive.
 func (l *tagList) fails(e *entry, wc *verbs.WC) {
 	t := l.t
-	if alone := t.OfRead(wc.Status); alone != nil && e.state == entryMatched && e.src >= 0 && t.LinkErr(e.src) == nil {
+	if alone := t.OfRead(wc.Status); alone != nil && e.state == entryMatched && e.src >= 0 && e.bad == nil && t.LinkErr(e.src) == nil {
 		e.bad = alone // the device's read did
 		return
 	}
@@ -154,7 +173,7 @@ func (l *tagList) fails(e *entry, wc *verbs.WC) {
 // abandoned handles the end of a receive whose match was reported as that of any message: its
 // transfer was given up, since its queue pair has failed (code 0xC of TMO 4.3).
 func (l *tagList) abandoned(e *entry) {
-	if e.src >= 0 {
+	if e.src >= 0 && e.bad == nil {
 		l.t.Flushed(e.src)
 		e.bad = l.t.LinkErr(e.src)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
@@ -94,4 +95,27 @@ func receiveChanged(t *testing.T, tr *Transport, op verbs.TMHOpcode) {
 		require.Less(t, i, 100, "no message came")
 		tr.Drain(&r)
 	}
+}
+
+// TestAbandonedNamed: the transfer of a message that was sent in the name of another rank is given
+// up, and only now a completion names the queue pair. That rank is not blamed for it.
+func TestAbandonedNamed(t *testing.T) {
+	trs, rec := lenders(t)
+	tr := trs[1]
+	require.NoError(t, tr.list.Add(1, 7, ^uint64(0), make([]byte, 8), 0))
+	slot := uint32(tr.list.byID.Find(1))
+	e := &tr.list.entries[slot]
+	of0 := uint32(0)
+	for tr.Rank(of0) != 0 {
+		of0++
+	}
+	if invariant.Enabled {
+		defer tr.inv.Polls()()
+	}
+	tr.list.match(e, ^uint32(0), 7, 1) // rank 1 itself
+	tr.list.received(&verbs.WC{WRID: kindTag<<kindShift | uint64(e.gen)<<32 | uint64(slot), Status: verbs.WCTMRndvIncomplete,
+		Flags: verbs.WCFlagTMDataValid, QPNum: of0})
+	require.ErrorIs(t, rec.Events[1].Err, transport.ErrProtocol)
+	require.NoError(t, tr.LinkErr(1))
+	require.ErrorContains(t, tr.LinkErr(0), "it sends as rank 1")
 }
