@@ -89,14 +89,14 @@ func (f *tagFaults) broken(rule, what string) {
 
 // arrives injects the faults of KillQPAt and RNREvery. If it returns over, the message is not
 // received now; ok is that of wire.Receiver.
-func (f *tagFaults) arrives(q *queuePair, h *wire.Header) (over, ok bool) {
+func (f *tagFaults) arrives(q *queuePair, l wire.Link, h *wire.Header) (over, ok bool) {
 	if f.refused {
 		f.refused = false
 		return false, false
 	}
 	f.messages++
 	if f.messages == f.KillQPAt {
-		q.kill("KillQPAt")
+		q.kill("KillQPAt", l, h)
 		return true, true
 	}
 	if f.RNREvery > 0 && f.messages%f.RNREvery == 0 {
@@ -107,7 +107,7 @@ func (f *tagFaults) arrives(q *queuePair, h *wire.Header) (over, ok bool) {
 }
 
 // killsAt injects the fault of KillQPPart.
-func (f *tagFaults) killsAt(q *queuePair) bool {
+func (f *tagFaults) killsAt(q *queuePair, l wire.Link, h *wire.Header) bool {
 	if !q.rx.active {
 		return false
 	}
@@ -115,14 +115,17 @@ func (f *tagFaults) killsAt(q *queuePair) bool {
 	if f.parts != f.KillQPPart {
 		return false
 	}
-	q.kill("KillQPPart")
+	q.kill("KillQPPart", l, h)
 	return true
 }
 
-// kill makes the queue pair fail, for a fault of that name.
-func (q *queuePair) kill(knob string) {
+// kill makes the queue pair fail at a packet, for a fault of that name.
+func (q *queuePair) kill(knob string, l wire.Link, h *wire.Header) {
 	q.d.failed(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q.num, Err: fail("receive", syscall.EIO, "the queue pair was to fail here ("+knob+")")})
 	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
+	if q.d.nic.silent() {
+		q.d.stray(l, h, nil, 0) // this request is not answered either
+	}
 }
 
 // delays takes an operation over that is to take effect later. For DropSync it marks the counts

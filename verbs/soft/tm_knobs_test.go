@@ -288,7 +288,7 @@ func TestKillQPPart(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, verbs.EventQPFatal, ev.Type)
 	require.ErrorIs(t, ev.Err, syscall.EIO)
-	require.False(t, r.srq.tm.faults.killsAt(r.q), "nothing is under way")
+	require.False(t, r.srq.tm.faults.killsAt(r.q, nil, nil), "nothing is under way")
 	require.Equal(t, 1, r.srq.tm.faults.parts)
 }
 

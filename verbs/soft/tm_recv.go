@@ -34,7 +34,7 @@ func (q *queuePair) recvTM(l wire.Link, h *wire.Header, payload []byte) bool {
 // wire.Receiver; else it begins a message that is to be matched.
 func (q *queuePair) classify(l wire.Link, h *wire.Header, payload []byte) (rndv, over, ok bool) {
 	if h.Flags&wire.FlagFirst == 0 {
-		if f := q.tm.faults; f != nil && f.killsAt(q) {
+		if f := q.tm.faults; f != nil && f.killsAt(q, l, h) {
 			return false, true, true
 		}
 		return false, true, q.recvTMPart(l, h, payload)
@@ -44,7 +44,7 @@ func (q *queuePair) classify(l wire.Link, h *wire.Header, payload []byte) (rndv,
 	}
 	f := q.tm.faults
 	if f != nil {
-		if over, ok := f.arrives(q, h); over {
+		if over, ok := f.arrives(q, l, h); over {
 			return false, true, ok
 		}
 	}

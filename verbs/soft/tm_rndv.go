@@ -174,16 +174,17 @@ func (q *queuePair) abandonRndv() {
 	}
 }
 
-// deviceFailed reports a failure of the device's own requests, which have no completions.
+// deviceFailed reports a failure of the device's own requests. A NIC has an event for it too: no
+// completion tells of it.
 func (q *queuePair) deviceFailed(status verbs.WCStatus) {
-	if status == verbs.WCWRFlushErr || status == verbs.WCRetryExcErr { // a lost peer has its own event
+	if status == verbs.WCWRFlushErr || status == verbs.WCRetryExcErr && !q.d.nic.silent() { // a lost peer has its own event
 		return
 	}
 	typ := verbs.EventQPFatal
 	if status == verbs.WCRemAccessErr {
 		typ = verbs.EventQPAccessErr
 	}
-	q.d.failed(verbs.AsyncEvent{Type: typ, QP: q.num,
+	q.d.event(verbs.AsyncEvent{Type: typ, QP: q.num,
 		Err: fail("rendezvous", syscall.EIO, fmt.Sprintf("the device's read or FIN failed: %v", status))})
 }
 

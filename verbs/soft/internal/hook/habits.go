@@ -7,7 +7,9 @@ import "time"
 type Habits struct {
 	NoReadFaults bool // DeviceAttr.ReadFaults is false
 	StaleState   bool // QP.State is what was last set
-	NoEvents     bool // a queue pair that fails has no event, except by the end of its link
+	// NoEvents: a queue pair that fails has no event, except by the end of its link, and where a
+	// READ or FIN of the device's own has failed.
+	NoEvents bool
 
 	// Silence: a queue pair that is destroyed, is reset or fails tells its peer nothing. What the
 	// peer requests from it ends with RETRY_EXC_ERR, after so many polls.
