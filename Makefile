@@ -31,5 +31,6 @@ nightly: ## what takes too long for every change
 	go test -count=1 -timeout 6h ./internal/jobtest -run TestMatrix -cells all -trials 20 -parallel 24
 	.ci/fuzz 1000000x
 	go run -tags invariants ./internal/sim/cmd/sim -seeds 1000000
+	go run -tags invariants ./internal/sim/cmd/sim -seeds 200000 -nic
 	for n in 2 4 8; do for t in rc tmsrq; do for d in shm tcp; do \
 		go run ./bench soak -for 3m -n $$n -transport $$t -device $$d || exit; done; done; done

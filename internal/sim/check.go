@@ -6,6 +6,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/progress/progresstest"
+	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
@@ -57,6 +58,9 @@ func (w *world) closed() error {
 		}
 		if r.errs.first != nil {
 			return fail("log", "rank %d reports an error: %w", r.id, r.errs.first)
+		}
+		if slices.ContainsFunc(r.devices, func(d *soft.Device) bool { return softtest.Early(d) > 0 }) {
+			return fail("early", "rank %d was sent something before its queue pair was connected", r.id)
 		}
 		if r.dead || w.plan.Params.CloseMid {
 			if err := w.checkHistory(r, true); err != nil {
@@ -133,9 +137,10 @@ func (w *world) killed() bool {
 
 // checkLosses finds ranks that lost each other without a fault of the plan. Each device may let
 // some queue pairs fail. A connection is counted once, however often this is called. Who has
-// aborted the job connects to nobody any more: those losses are not counted.
+// aborted the job connects to nobody any more, and deregisters what peers may be reading, for which
+// a NIC ends the connection: those losses are not counted.
 func (w *world) checkLosses() error {
-	refuses := w.plan.Params.Unmet && w.aborted()
+	excused := w.aborted() && (w.plan.Params.Unmet || w.plan.Params.NIC)
 	for _, r := range w.ranks {
 		if r.dead {
 			continue
@@ -143,7 +148,7 @@ func (w *world) checkLosses() error {
 		for _, peer := range r.engine.Failed() {
 			if !w.ranks[peer].dead && !w.cut[pair(r.id, peer)] {
 				w.cut[pair(r.id, peer)] = true
-				if !refuses {
+				if !excused {
 					w.cov[KilledQPs]++
 				}
 			}

@@ -47,6 +47,7 @@ type Params struct {
 
 	Fabric   softtest.FabricOptions
 	TM       softtest.TM
+	NIC      bool `json:",omitempty"` // the devices behave as NICs do (softtest.NIC)
 	CloseMid bool // close after the last step, with operations in progress
 }
 

@@ -20,7 +20,16 @@ var oneSeed = flag.Uint64("seed", 0, "TestSeeds: play this `seed` only")
 func replay(seed uint64) string { return Replay(fmt.Sprintf("-seed %d", seed)) }
 
 // TestSeeds plays random seeds; cmd/sim plays more of them.
-func TestSeeds(t *testing.T) {
+func TestSeeds(t *testing.T) { playSeeds(t, false) }
+
+// TestNICs does the same on devices that behave as NICs do.
+func TestNICs(t *testing.T) { playSeeds(t, true) }
+
+func playSeeds(t *testing.T, nic bool) {
+	flags := ""
+	if nic {
+		flags = "-nic "
+	}
 	first, n := uint64(time.Now().UnixNano()), uint64(600/testlevel.Effort)
 	flag.Visit(func(f *flag.Flag) {
 		if f.Name == "seed" {
@@ -28,8 +37,10 @@ func TestSeeds(t *testing.T) {
 		}
 	})
 	for seed := first; seed < first+n; seed++ {
-		_, err := Run(NewPlan(seed), nil)
-		require.NoError(t, err, "replay with: %s", replay(seed))
+		p := NewPlan(seed)
+		p.Params.NIC = nic
+		_, err := Run(p, nil)
+		require.NoError(t, err, "replay with: %s", Replay(flags+fmt.Sprintf("-seed %d", seed)))
 	}
 }
 
@@ -43,7 +54,7 @@ func TestCoverage(t *testing.T) {
 		require.NoError(t, err, "replay with: %s", replay(seed))
 		c.Add(&out.Coverage)
 	}
-	require.Empty(t, c.Missing(), "%s", &c)
+	require.Empty(t, c.Missing(false), "%s", &c)
 }
 
 // TestReplays checks that a plan determines everything, also after Save and Load, and that seeds

@@ -162,7 +162,7 @@ func (w *world) openRank(id int) error {
 	}
 	var paths []func(transport.Sink) (transport.Transport, error)
 	for _, f := range r.fabrics {
-		dev, err := soft.Open(softtest.WithTM(soft.Config{Fabric: f, Rank: id, MaxInline: w.plan.Params.MaxInline}, w.knobs()))
+		dev, err := soft.Open(w.device(soft.Config{Fabric: f, Rank: id, MaxInline: q.MaxInline}))
 		if err != nil {
 			return err
 		}
@@ -186,10 +186,14 @@ func (w *world) openRank(id int) error {
 	return err
 }
 
-func (w *world) knobs() softtest.TM {
+// device is the configuration of a device, from one that has no knobs.
+func (w *world) device(cfg soft.Config) soft.Config {
 	c := w.plan.Params.TM
 	c.Strict, c.Seed = true, w.plan.Seed
-	return c
+	if cfg = softtest.WithTM(cfg, c); w.plan.Params.NIC {
+		cfg = softtest.NIC(cfg)
+	}
+	return cfg
 }
 
 // path opens a transport on a device of a rank, behind a spy and perhaps a test's bug.
@@ -219,6 +223,7 @@ func (w *world) transport(id int, dev *soft.Device, sink transport.Sink) (transp
 	tr, err := tmsrq.New(cfg, sink)
 	if err == nil {
 		tmsrqtest.CountFrom(tr, q.TM.InitialCount)
+		tmsrqtest.Grace(tr, 0) // polls decide, and no clock
 	}
 	return tr, err
 }

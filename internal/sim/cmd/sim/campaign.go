@@ -79,7 +79,7 @@ func (c *campaign) work(ctx context.Context) {
 		if !ok {
 			return
 		}
-		out, err := c.play(ctx, sim.NewPlan(seed), nil)
+		out, err := c.play(ctx, c.planOf(seed), nil)
 		if errors.Is(err, errInterrupted) {
 			return
 		}

@@ -15,6 +15,7 @@ type flags struct {
 	first    uint64
 	seed     uint64
 	plan     string
+	nic      bool
 	workers  int
 	verbose  bool
 	budget   time.Duration
@@ -35,6 +36,7 @@ func parse(args []string, stderr io.Writer) (*flags, error) {
 	fs.Uint64Var(&f.first, "first", 0, "the first `seed`, 0: a random one")
 	fs.Uint64Var(&f.seed, "seed", 0, "play this `seed` alone")
 	fs.StringVar(&f.plan, "plan", "", "play the plan in this `file` alone, as it was written for a failing seed")
+	fs.BoolVar(&f.nic, "nic", false, "play the seeds on devices that behave as network adapters do")
 	fs.IntVar(&f.workers, "j", runtime.GOMAXPROCS(0), "how many `worlds` to play at once")
 	fs.BoolVar(&f.verbose, "v", false, "with -seed and -plan, print the plan and all that happens")
 	fs.DurationVar(&f.budget, "budget", 0, "stop after this `time` even if seeds are left, 0: never")
@@ -73,6 +75,9 @@ func (f *flags) alone() bool { return f.given["seed"] || f.given["plan"] }
 func (f *flags) contradict() error {
 	if f.given["plan"] && f.given["seed"] {
 		return errors.New("-plan and -seed exclude each other")
+	}
+	if f.nic && f.given["plan"] {
+		return errors.New("-nic is for seeds: a plan says itself what its devices are")
 	}
 	if f.verbose && !f.alone() {
 		return errors.New("-v is for -seed and -plan")

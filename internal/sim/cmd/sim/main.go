@@ -85,9 +85,16 @@ func (c *command) run(ctx context.Context) int {
 	return exitFails
 }
 
+// planOf is the plan of a seed, on the devices that the flags ask for.
+func (c *command) planOf(seed uint64) *sim.Plan {
+	p := sim.NewPlan(seed)
+	p.Params.NIC = c.nic
+	return p
+}
+
 // replay plays one plan.
 func (c *command) replay(ctx context.Context) error {
-	p := sim.NewPlan(c.seed)
+	p := c.planOf(c.seed)
 	if c.plan != "" {
 		var err error
 		if p, err = sim.Load(c.plan); err != nil {
@@ -124,9 +131,13 @@ func (c *command) campaign(ctx context.Context) error {
 	fmt.Fprintf(c.stdout, "%d seeds in %v\n%s", all.played, all.took.Round(time.Millisecond), &all.coverage)
 	if all.err != nil {
 		fmt.Fprintf(c.stdout, "\nseed %d fails\n", all.failed)
-		err := c.explain(ctx, sim.NewPlan(all.failed), all.err)
+		err := c.explain(ctx, c.planOf(all.failed), all.err)
 		if errors.Is(err, sim.ErrUnsteady) {
-			err = fmt.Errorf("%w\nit was found with: -first %d -seeds %d -j %d", err, c.first, all.failed-c.first+1, c.workers)
+			nic := ""
+			if c.nic {
+				nic = " -nic"
+			}
+			err = fmt.Errorf("%w\nit was found with: -first %d -seeds %d -j %d%s", err, c.first, all.failed-c.first+1, c.workers, nic)
 		}
 		return err
 	}
@@ -137,12 +148,12 @@ func (c *command) campaign(ctx context.Context) error {
 	if left > 0 {
 		fmt.Fprintf(c.stdout, "the time of -budget is over: %d seeds of %d were not played\n", left, c.seeds)
 	}
-	return missing(all.played, &all.coverage)
+	return missing(all.played, all.coverage.Missing(c.nic))
 }
 
 // missing is the error if so many seeds should have reached some event and did not.
-func missing(seeds uint64, coverage *sim.Coverage) error {
-	if list := coverage.Missing(); seeds >= enough && len(list) > 0 {
+func missing(seeds uint64, list []sim.Event) error {
+	if seeds >= enough && len(list) > 0 {
 		return fmt.Errorf("%d seeds never came to: %v", seeds, list)
 	}
 	return nil

@@ -73,10 +73,13 @@ func TestMissing(t *testing.T) {
 	for i := range c {
 		c[i] = 1
 	}
-	require.NoError(t, missing(enough, &c))
+	require.NoError(t, missing(enough, c.Missing(false)))
+	c[sim.Revoked] = 0
+	require.Error(t, missing(enough, c.Missing(false)))
+	require.NoError(t, missing(enough, c.Missing(true)), "no NIC can")
 	c[sim.Rests] = 0
-	require.NoError(t, missing(enough-1, &c))
-	require.ErrorContains(t, missing(enough, &c), "never came to: [rests after thrashing]")
+	require.NoError(t, missing(enough-1, c.Missing(true)))
+	require.ErrorContains(t, missing(enough, c.Missing(true)), "never came to: [rests after thrashing]")
 }
 
 func TestReplay(t *testing.T) {
@@ -97,6 +100,10 @@ func TestReplay(t *testing.T) {
 	code, out, errs = play("-plan", file)
 	require.Zero(t, code, errs)
 	require.Equal(t, quiet, out)
+
+	code, out, errs = play("-seed", "3", "-nic", "-v")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, `"NIC": true`)
 }
 
 func TestUsage(t *testing.T) {
@@ -114,6 +121,7 @@ func TestUsage(t *testing.T) {
 		"-plan=":                "-plan names no file",
 		"-v":                    "-v is for -seed and -plan",
 		"-seed 0 -plan x":       "-plan and -seed exclude each other",
+		"-plan x -nic":          "-nic is for seeds: a plan says itself what its devices are",
 		"-seed 5 -seeds 10":     "-seeds is for many seeds, -seed plays one world: leave one of them out",
 		"-seed 5 -first 3":      "-first is for many seeds, -seed plays",
 		"-seed 5 -j 1":          "-j is for many seeds, -seed plays",
