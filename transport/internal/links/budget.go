@@ -42,6 +42,10 @@ func (p *peer) unconfirmed() uint32 {
 	return p.posted - p.done
 }
 
+// worth is how many requests are confirmed also while less than a quarter of the budget is left. As
+// idle peers hold half of it at most, that takes an eighth of it at most.
+const worth = 4
+
 // confirmMost confirms the requests of the peers that hold most of the budget without need, dead
 // ones included. A quarter is left to others, as a peer may take long to answer.
 func (l *Links) confirmMost() {
@@ -50,7 +54,8 @@ func (l *Links) confirmMost() {
 		most = max(most, p.unconfirmed())
 	}
 	for _, p := range l.made {
-		if p.unconfirmed() >= (most+1)/2 && b.used < b.total-b.total/4 {
+		n := p.unconfirmed()
+		if n >= (most+1)/2 && (b.used < b.total-b.total/4 || n >= worth && b.used < b.total) {
 			l.confirm(p)
 		}
 	}

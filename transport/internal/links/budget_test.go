@@ -130,6 +130,21 @@ func TestBudgetStalled(t *testing.T) {
 	require.Equal(t, 7, r.b.received)
 }
 
+// TestBudgetConfirmsLate: what idle peers hold comes back also while one that takes nothing holds
+// so much that little is left.
+func TestBudgetConfirmsLate(t *testing.T) {
+	r := newTrio(t, 16)
+	r.send(2, 5)
+	r.poll(r.a, r.c)
+	r.used(5)
+	r.send(1, 8)
+	r.poll(r.a, r.c)
+	r.used(8)
+	r.send(1, 8)
+	r.poll(r.a, r.c)
+	r.used(16)
+}
+
 // TestBudgetFull: a peer that takes nothing can hold all of the budget. No call fails then, what it
 // holds comes back as it takes messages, and nothing was lost.
 func TestBudgetFull(t *testing.T) {
