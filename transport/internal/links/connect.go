@@ -52,15 +52,24 @@ type making struct {
 	handshake
 	mine, theirs *format.Hello // once this end has told it, or is to; once the peer has
 	reminder     *time.Timer   // nil: none
+	listed       bool          // it is in Links.unmade
 }
 
 // begin begins the connection to a peer, unless it has begun.
 func (l *Links) begin(p *peer) *making {
 	if p.making == nil {
 		p.making = &making{reminder: l.remind(p.rank)}
-		l.unmade, l.todo = append(l.unmade, p), true
+		l.goesOn(p)
 	}
 	return p.making
+}
+
+// goesOn has the next poll, or this one, do what is due for a connection that is being made.
+func (l *Links) goesOn(p *peer) {
+	if l.todo = true; !p.making.listed {
+		p.making.listed = true
+		l.unmade = append(l.unmade, p)
+	}
 }
 
 // patience is how long a rank may take to answer before the log says so. Nothing else follows: it
@@ -107,7 +116,13 @@ func (l *Links) makeSome() (n int) {
 			}
 		}
 	}
-	l.unmade = slices.DeleteFunc(l.unmade, func(p *peer) bool { return p.state != linkNew })
+	l.unmade = slices.DeleteFunc(l.unmade, func(p *peer) bool {
+		if p.state == linkNew {
+			p.making.listed = p.making.due() != nothing
+			return !p.making.listed
+		}
+		return true
+	})
 	return n
 }
 

@@ -3,6 +3,7 @@ package links
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"github.com/tagmatch/tagmatch/transport"
@@ -30,7 +31,7 @@ func (l *Links) Granted(peer int) uint64 {
 
 // grants are the grants that found no room, or no connection, and are still to be posted.
 type grants struct {
-	due  int     // peers with grantDue
+	due  []*peer // those with grantDue
 	cell [8]byte // value of a grant that is posted
 }
 
@@ -39,7 +40,7 @@ func (g *grants) put(p *peer, total uint64) {
 	p.grant = total
 	if !p.grantDue {
 		p.grantDue = true
-		g.due++
+		g.due = append(g.due, p)
 	}
 }
 
@@ -47,7 +48,7 @@ func (g *grants) put(p *peer, total uint64) {
 func (g *grants) take(p *peer) {
 	if p.grantDue {
 		p.grantDue = false
-		g.due--
+		g.due = slices.DeleteFunc(g.due, func(q *peer) bool { return q == p })
 	}
 }
 
@@ -70,16 +71,18 @@ func (l *Links) Grant(to int, total uint64) error {
 	return nil
 }
 
-// regrant posts the grants that are due, to peers that have room. Those to peers that are not
-// connected yet stay.
-func (l *Links) regrant() {
-	for _, p := range l.made {
+// regrant posts the grants that are due, to peers that have room. It reports whether some peer has
+// none: those to peers that are not connected yet wait until they are.
+func (l *Links) regrant() (due bool) {
+	for i := len(l.grants.due) - 1; i >= 0; i-- { // from the end, as each that is posted is taken out
+		p := l.grants.due[i]
 		switch {
-		case !p.grantDue:
 		case p.state > linkUp:
 			l.grants.take(p)
 		case p.posted-p.done < p.limit:
 			_ = l.Grant(p.rank, p.grant) // an error loses the peer, which Sink.PeerLost reports
 		}
+		due = due || p.grantDue && p.state == linkUp
 	}
+	return due
 }

@@ -110,6 +110,7 @@ func (l *Links) toldHello(p *peer, h *format.Hello) {
 		l.lose(p, causeLocal, violation(fmt.Errorf("it makes %d pairs, this rank %d", len(h.Pairs), pairs)))
 	case p.state == linkNew && l.begin(p).toldHello():
 		p.making.theirs, p.number = h, h.Number
+		l.goesOn(p)
 	case h.Number == p.number:
 		l.lose(p, causeLocal, violation(errors.New("it says HELLO twice")))
 	default:
@@ -124,7 +125,9 @@ func (l *Links) toldReady(p *peer, r *format.Ready) {
 	}
 	if p.making == nil || r.Number != l.number || !p.making.toldReady() {
 		l.lose(p, causeLocal, violation(errors.New("it says READY out of turn")))
+		return
 	}
+	l.goesOn(p)
 }
 
 // tell tells p's device a message. It returns false if there is no room now, or if there is no way:

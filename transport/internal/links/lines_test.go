@@ -184,7 +184,7 @@ func TestNoRoomToTell(t *testing.T) {
 	require.IsType(t, &format.Hello{}, r.d.said[0])
 	require.IsType(t, &format.Ready{}, r.d.said[1])
 	require.Zero(t, r.poll())
-	require.True(t, r.EndDue(), "the connection is still looked after")
+	require.False(t, r.EndDue(), "nothing is due before the peer answers")
 	require.Empty(t, r.sink.met)
 	require.Equal(t, transport.ErrAgain, r.SendFin(1, 1))
 	r.hears(r.ready())
@@ -215,6 +215,25 @@ func TestOneAtATime(t *testing.T) {
 		require.Len(t, r.d.said, n)
 	}
 	require.Zero(t, r.poll())
+}
+
+// TestUnanswered: for ranks that do not answer a poll does nothing, whatever waits for them.
+func TestUnanswered(t *testing.T) {
+	const ranks = 5
+	r := newLineRig(t, ranks)
+	for rank := 1; rank < ranks; rank++ {
+		require.Equal(t, transport.ErrAgain, r.SendFin(rank, 1))
+		require.NoError(t, r.Grant(rank, 9))
+	}
+	for range ranks {
+		r.poll()
+	}
+	require.Empty(t, r.unmade)
+	require.False(t, r.EndDue())
+	r.hears(r.hello(), r.ready())
+	require.Equal(t, []int{1}, r.sink.met)
+	require.Len(t, r.grants.due, ranks-2, "that to the one that has answered is posted")
+	require.False(t, r.EndDue())
 }
 
 // TestEndTold: who is told END loses that rank, with the reason, and does not answer.
@@ -308,7 +327,9 @@ func TestReminder(t *testing.T) {
 		for rank := 1; rank < 4; rank++ {
 			require.Equal(t, transport.ErrAgain, r.SendFin(rank, 1))
 		}
-		r.poll()
+		for range 3 {
+			r.poll()
+		}
 		r.hears(r.hello())
 		r.hears(r.ready())
 		r.Disconnect(2, errors.New("gone"))

@@ -29,7 +29,8 @@ type Links struct {
 
 	byDevice Index        // rank with each device, by a hash of its address
 	seed     maphash.Seed // of that hash
-	unmade   []*peer      // those to which a connection is being made
+	unmade   []*peer      // those for whose connection something may be due, see making.listed
+	dying    []*peer      // those in state linkDying
 	ends     []ending     // at most one for each device
 
 	maxRead uint64 // largest read, bytes

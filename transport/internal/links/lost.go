@@ -3,6 +3,7 @@ package links
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -36,6 +37,7 @@ func (l *Links) lose(p *peer, c cause, err error) {
 		return
 	}
 	p.state = linkDying
+	l.dying = append(l.dying, p)
 	p.endMaking()
 	l.last = lastFrom{}
 	l.Wake()
@@ -173,32 +175,27 @@ func orUnknown(err error) error {
 // reported that waits for another poll only.
 func (l *Links) settle(empty bool) int {
 	l.todo = false
-	if l.grants.due > 0 {
-		l.regrant()
-	}
-	n, dying := 0, false
-	for i := 0; i < len(l.made); i++ { // the Sink may make more
-		p := l.made[i]
+	n, due := 0, l.regrant()
+	for i := 0; i < len(l.dying); i++ { // the Sink may lose more
+		p := l.dying[i]
 		switch {
-		case p.state != linkDying:
 		case !p.quiet:
-			p.quiet, dying = true, true
+			p.quiet = true
 			n++
 			l.kill(p)
 		case p.unended > 0 && l.cfg.Unended != nil:
-			dying = true
 			n += l.cfg.Unended(p.rank, empty)
 		case !empty || p.reads > 0 || p.unended > 0:
-			dying = true
 		default:
 			p.state = linkLost
 			n++
 			l.sink.PeerLost(p.rank, p.err)
 		}
 	}
+	l.dying = slices.DeleteFunc(l.dying, func(p *peer) bool { return p.state == linkLost })
 	if len(l.ends) > 0 {
 		l.tellEnds()
 	}
-	l.todo = l.todo || dying || l.grants.due+len(l.unmade)+len(l.ends) > 0
+	l.todo = l.todo || due || len(l.dying)+len(l.unmade)+len(l.ends) > 0
 	return n
 }

@@ -32,7 +32,7 @@ func (s *lostSink) PeerLost(peer int, err error) {
 func TestSettle(t *testing.T) {
 	sink := &lostSink{}
 	p := &peer{rank: 1, state: linkDying, err: errors.New("gone"), reads: 1}
-	l := &Links{sink: sink, made: []*peer{p}, todo: true}
+	l := &Links{sink: sink, dying: []*peer{p}, todo: true}
 
 	require.Equal(t, 1, l.settle(true), "there is to be another poll")
 	require.True(t, l.todo)
