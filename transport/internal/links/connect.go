@@ -110,10 +110,11 @@ func (l *Links) makeSome() (n int) {
 			if a.slow() {
 				slow = p
 			}
-			n++ // also where there was no room to tell: nobody is to sleep until there is
 			if !l.do(p, a) {
+				l.again()
 				break
 			}
+			n++
 		}
 	}
 	l.unmade = slices.DeleteFunc(l.unmade, func(p *peer) bool {
@@ -124,6 +125,19 @@ func (l *Links) makeSome() (n int) {
 		return true
 	})
 	return n
+}
+
+// retryTick is how soon who sleeps polls again for what had no room.
+const retryTick = time.Millisecond
+
+// again has who sleeps poll again soon: of room for what is to be told, or registered, a device
+// tells nobody.
+func (l *Links) again() {
+	if l.retry == nil {
+		l.retry = time.AfterFunc(retryTick, l.Wake)
+	} else {
+		l.retry.Reset(retryTick)
+	}
 }
 
 // do does what is due for a connection. It returns false if that cannot be done now, or never.

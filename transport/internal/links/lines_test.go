@@ -167,14 +167,26 @@ func (r *lineRig) reported() error {
 	return r.sink.why[0]
 }
 
+// sleeps waits as one does who has nothing to do.
+func (r *lineRig) sleeps() {
+	r.t.Helper()
+	require.NoError(r.t, r.Arm())
+	require.Zero(r.t, r.poll())
+	late := time.AfterFunc(patience, r.Wake)
+	require.NoError(r.t, r.Wait())
+	require.True(r.t, late.Stop(), "nothing has woken it")
+	r.Disarm()
+}
+
 // TestNoRoomToTell: while a device has no room for what is to be told nothing is done before its
-// turn, and nobody sleeps.
+// turn, and who sleeps tries again soon.
 func TestNoRoomToTell(t *testing.T) {
 	r := newLineRig(t, 2)
 	r.d.full = true
 	require.Equal(t, transport.ErrAgain, r.SendFin(1, 1))
+	require.Positive(t, r.poll(), "queue pairs are made")
 	for range 3 {
-		require.Positive(t, r.poll())
+		r.sleeps()
 	}
 	r.hears(r.hello())
 	require.Empty(t, r.d.said)
@@ -195,6 +207,9 @@ func TestNoRoomToTell(t *testing.T) {
 	r.Disconnect(1, errors.New("so it pleases"))
 	require.Error(t, r.reported())
 	require.Len(t, r.d.said, 2)
+	for range 3 {
+		r.sleeps()
+	}
 	r.d.full = false
 	r.poll()
 	require.Equal(t, &format.End{Reason: "so it pleases"}, r.d.said[2])

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
+	"time"
 
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/internal/check"
@@ -31,6 +32,7 @@ type Links struct {
 	seed     maphash.Seed // of that hash
 	unmade   []*peer      // those for whose connection something may be due, see making.listed
 	dying    []*peer      // those in state linkDying
+	retry    *time.Timer  // see again; nil: there was no need yet
 	ends     []ending     // at most one for each device
 
 	maxRead uint64 // largest read, bytes
@@ -149,6 +151,9 @@ func (l *Links) Close() error {
 	}
 	l.inv.Closes()
 	l.fresh.state, l.fresh.err = linkLost, errClosed
+	if l.retry != nil {
+		l.retry.Stop()
+	}
 	var errs []error
 	for _, p := range l.made {
 		if err := p.close(); err != nil {

@@ -196,6 +196,9 @@ func (l *Links) settle(empty bool) int {
 	if len(l.ends) > 0 {
 		l.tellEnds()
 	}
+	if len(l.ends) > 0 {
+		l.again()
+	}
 	l.todo = l.todo || due || len(l.dying)+len(l.unmade)+len(l.ends) > 0
 	return n
 }
