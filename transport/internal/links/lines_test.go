@@ -245,7 +245,8 @@ func TestUnanswered(t *testing.T) {
 	}
 	require.Empty(t, r.unmade)
 	require.False(t, r.EndDue())
-	r.hears(r.hello(), r.ready())
+	r.hears(r.hello())
+	r.hears(r.ready())
 	require.Equal(t, []int{1}, r.sink.met)
 	require.Len(t, r.grants.due, ranks-2, "that to the one that has answered is posted")
 	require.False(t, r.EndDue())
