@@ -34,7 +34,7 @@ func init() {
 }
 
 // TestRefused: after its Init, the kernel refuses rank 0 the system calls for a connection over
-// shared memory. Its Send to rank 1 returns, and both learn that they cannot reach each other.
+// shared memory. Its Send to rank 1 fails, and both learn that they cannot reach each other.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, []string{"shm"}, func(t *testing.T, device string, env []string) {
@@ -100,7 +100,7 @@ func throughRank2(ctx context.Context, w *p2p.World) error {
 func disconnectedFrom(ctx context.Context, w *p2p.World, why string) error {
 	c := w.Comm()
 	if w.Rank() == 0 {
-		if err := c.Send(ctx, 1, 3, []byte("returns")); err != nil {
+		if err := lostTo(1, c.Send(ctx, 1, 3, nil), why); err != nil {
 			return fmt.Errorf("send: %w", err)
 		}
 	}
@@ -259,7 +259,7 @@ const (
 
 func asleepRole(ctx context.Context, w *p2p.World) error {
 	if number(argVar) == 0 {
-		if _, err := exchange(ctx, w, 1, make([]uint64, w.Size())); err != nil {
+		if err := exchangeBefore(ctx, w); err != nil {
 			return err
 		}
 	}

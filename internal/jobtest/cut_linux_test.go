@@ -376,7 +376,7 @@ func everybodyTalks(ctx context.Context, w *p2p.World, tag p2p.Tag) error {
 	return p2p.WaitAll(ctx, reqs, nil)
 }
 
-// TestNoRoute removes rank 1's route to rank 2: its Send returns, and both learn that they cannot
+// TestNoRoute removes rank 1's route to rank 2: its Send fails, and both learn that they cannot
 // reach each other. Rank 0 reaches both.
 func TestNoRoute(t *testing.T) {
 	everyWay(t, "noroute", map[int][]string{0: both}, func(list []*network) {
@@ -394,7 +394,7 @@ func noRouteRole(ctx context.Context, w *p2p.World) error {
 	const why = "no route to host"
 	c := w.Comm()
 	if w.Rank() == 1 {
-		if err := c.Send(ctx, 2, 3, nil); err != nil {
+		if err := lostTo(2, c.Send(ctx, 2, 3, nil), why); err != nil {
 			return fmt.Errorf("send: %w", err)
 		}
 	}

@@ -48,12 +48,9 @@ func filteredRole(ctx context.Context, w *p2p.World) error {
 		_, err := w.Comm().Recv(ctx, peer, 1, nil)
 		return lostTo(peer, err, "")
 	}
-	if err := w.Comm().Send(ctx, peer, 1, nil); err != nil {
-		return err
-	}
 	for range 60 {
 		short, cancel := context.WithTimeout(context.Background(), time.Second)
-		_, err := w.Comm().Recv(short, peer, 2, nil)
+		err := w.Comm().Send(short, peer, 1, nil)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) {
 			continue

@@ -37,7 +37,7 @@ const (
 // leftRole: rank 1 leaves while rank 0 waits for it, which fails with the error.
 func leftRole(ctx context.Context, w *p2p.World) error {
 	signal.Ignore(syscall.SIGTERM) // rank 0's output is needed, however late
-	if _, err := exchange(ctx, w, 1, make([]uint64, w.Size())); err != nil {
+	if err := exchangeBefore(ctx, w); err != nil {
 		return err
 	}
 	if w.Rank() == 0 {
@@ -45,6 +45,22 @@ func leftRole(ctx context.Context, w *p2p.World) error {
 		return err
 	}
 	return leave(w)
+}
+
+// exchangeBefore exchanges messages before something happens to rank 1: rank 0 has received its
+// message by then, which might else be lost with it, or come late.
+func exchangeBefore(ctx context.Context, w *p2p.World) error {
+	if _, err := exchange(ctx, w, 1, make([]uint64, w.Size())); err != nil {
+		return err
+	}
+	switch w.Rank() {
+	case 0:
+		return w.Comm().Send(ctx, 1, 6, nil)
+	case 1:
+		_, err := w.Comm().Recv(ctx, 0, 6, nil)
+		return err
+	}
+	return nil
 }
 
 // leave has this rank leave the job in the way that argVar names.
