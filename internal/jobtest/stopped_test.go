@@ -17,6 +17,7 @@ const (
 	tagAwaited p2p.Tag = 5 + iota // an Irecv waits for it
 	tagSurprise
 	tagBlocked // a Recv waits for it
+	tagReceived
 )
 
 // stoppedRole: the Sends return while the receiver is still stopped; it then finds the messages
@@ -25,6 +26,9 @@ func stoppedRole(ctx context.Context, w *p2p.World) error {
 	pid := uint64(os.Getpid())
 	pids, err := exchange(ctx, w, 1, []uint64{pid, pid})
 	if err != nil {
+		return err
+	}
+	if err := received(ctx, w); err != nil {
 		return err
 	}
 	if w.Rank() == 0 {
@@ -37,6 +41,19 @@ func stoppedRole(ctx context.Context, w *p2p.World) error {
 		return err
 	}
 	return sendAndStop(ctx, w)
+}
+
+// received returns at rank 1 once rank 0 has received its messages, which a rank that is stopped or
+// killed may not have passed to the network yet.
+func received(ctx context.Context, w *p2p.World) error {
+	switch w.Rank() {
+	case 0:
+		return w.Comm().Send(ctx, 1, tagReceived, nil)
+	case 1:
+		_, err := w.Comm().Recv(ctx, 0, tagReceived, nil)
+		return err
+	}
+	return nil
 }
 
 func sendToStopped(ctx context.Context, w *p2p.World, pid int) error {

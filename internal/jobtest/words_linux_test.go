@@ -47,20 +47,12 @@ func leftRole(ctx context.Context, w *p2p.World) error {
 	return leave(w)
 }
 
-// exchangeBefore exchanges messages before something happens to rank 1: rank 0 has received its
-// message by then, which might else be lost with it, or come late.
+// exchangeBefore exchanges messages before something happens to rank 1.
 func exchangeBefore(ctx context.Context, w *p2p.World) error {
 	if _, err := exchange(ctx, w, 1, make([]uint64, w.Size())); err != nil {
 		return err
 	}
-	switch w.Rank() {
-	case 0:
-		return w.Comm().Send(ctx, 1, 6, nil)
-	case 1:
-		_, err := w.Comm().Recv(ctx, 0, 6, nil)
-		return err
-	}
-	return nil
+	return received(ctx, w)
 }
 
 // leave has this rank leave the job in the way that argVar names.
