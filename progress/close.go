@@ -124,11 +124,16 @@ func (e *Engine) tellAbortLocked(err error) {
 	if !strings.HasPrefix(text, ErrAborted.Error()) {
 		text = ErrAborted.Error() + ": " + text
 	}
-	reason := []byte(text[:min(len(text), e.caps.MaxCtrl-ctrlLen)])
+	e.abort = []byte(text[:min(len(text), e.caps.MaxCtrl-ctrlLen)])
 	for _, p := range e.made {
-		if p.met && p.rank != e.cfg.Rank && p.lost == nil {
-			p.sendCtrl(ctrl{kind: ctrlAbort, body: reason})
-		}
+		p.tellAbort()
+	}
+}
+
+// tellAbort tells p that the job is aborted, if it is, and if p is connected.
+func (p *peer) tellAbort() {
+	if e := p.e; e.abort != nil && p.met && p.rank != e.cfg.Rank && p.lost == nil {
+		p.sendCtrl(ctrl{kind: ctrlAbort, body: e.abort})
 	}
 }
 

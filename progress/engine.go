@@ -101,12 +101,13 @@ type Engine struct {
 
 	backlog   backlog
 	flushers  []*Op
-	lost      []int // in order of loss
-	unusual   bool  // it is broken, reaches, or has retired contexts or lost ranks: see checkRecvLocked
-	reaches   bool  // see ReachAwaited
-	broken    error // why new operations fail: closed, aborted, transport failure
-	leaving   bool  // see Leaving
-	closing   bool  // by itself, since the transport has failed
+	lost      []int  // in order of loss
+	unusual   bool   // it is broken, reaches, or has retired contexts or lost ranks: see checkRecvLocked
+	reaches   bool   // see ReachAwaited
+	broken    error  // why new operations fail: closed, aborted, transport failure
+	abort     []byte // what peers are told of it; nil: the job is not aborted
+	leaving   bool   // see Leaving
+	closing   bool   // by itself, since the transport has failed
 	closed    bool
 	wires     []string // once closed: what Wires said last
 	off       offload

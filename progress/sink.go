@@ -31,8 +31,8 @@ func (e *Engine) known(rank int) *peer {
 	return nil
 }
 
-// unheard follows a message of a rank that is not heard. Where it is not lost, and this engine still
-// meets ranks, the transport is to blame.
+// unheard follows a message of a rank that is not heard. Where it is not lost, and this engine
+// still meets ranks, the transport is to blame.
 func (e *Engine) unheard(src int) {
 	if e.known(src) == nil && e.broken == nil {
 		e.log.Error("message of a rank that does not exist, or is not connected", "src", src, "size", len(e.peers))
@@ -48,7 +48,8 @@ func (s *sink) Greeting(peer int) []byte {
 	return encodeGreeting(window)
 }
 
-// Connected has the poll that it is called from post what waits for the peer.
+// Connected has the poll that it is called from post what waits for the peer. After an abort that
+// is the word of it.
 func (s *sink) Connected(peer int, greeting []byte) error {
 	p, err := s.engine().meets(peer)
 	if err != nil {
@@ -59,13 +60,14 @@ func (s *sink) Connected(peer int, greeting []byte) error {
 		return protocolError("greeting of rank %d: %v", peer, err)
 	}
 	p.connected(window)
+	p.tellAbort()
 	return nil
 }
 
 // meets returns the peer that the transport connects to, or why it shall not.
 func (e *Engine) meets(rank int) (*peer, error) {
 	switch {
-	case e.broken != nil:
+	case e.broken != nil && e.abort == nil:
 		return nil, e.broken
 	case uint(rank) >= uint(len(e.peers)):
 		e.unheard(rank)

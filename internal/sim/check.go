@@ -137,10 +137,10 @@ func (w *world) killed() bool {
 
 // checkLosses finds ranks that lost each other without a fault of the plan. Each device may let
 // some queue pairs fail. A connection is counted once, however often this is called. Who has
-// aborted the job connects to nobody any more, and deregisters what peers may be reading, for which
-// a NIC ends the connection: those losses are not counted.
+// aborted the job deregisters what peers may be reading, for which a NIC ends the connection: those
+// losses are not counted.
 func (w *world) checkLosses() error {
-	excused := w.aborted() && (w.plan.Params.Unmet || w.plan.Params.NIC)
+	excused := w.aborted() && w.plan.Params.NIC
 	for _, r := range w.ranks {
 		if r.dead {
 			continue
