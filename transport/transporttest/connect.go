@@ -20,22 +20,28 @@ func testAllAtOnce(t *testing.T, h Harness, opts Options) {
 		c := h.reachable(t, n, opts)
 		const count = 3
 		want, left := sent{}, n*n*count
-		c.until("all to be sent", func() bool {
-			for a, r := range c.ranks {
-				for b := range c.ranks {
-					pair := [2]int{a, b}
-					for k := len(want[pair]); k < count; k++ {
-						e := Event{Kind: "eager", Src: a, AppCtx: uint32(a), Tag: uint64(k), Data: fill(8, uint64(b))}
-						err := send(r, b, e)
-						if err == transport.ErrAgain {
-							break
-						}
-						require.NoError(t, err)
-						want[pair] = append(want[pair], e)
-						left--
+		sendAll := func(a int) {
+			for b := range c.ranks {
+				pair := [2]int{a, b}
+				for k := len(want[pair]); k < count; k++ {
+					e := Event{Kind: "eager", Src: a, AppCtx: uint32(a), Tag: uint64(k), Data: fill(8, uint64(b))}
+					err := send(c.ranks[a], b, e)
+					if err == transport.ErrAgain {
+						break
 					}
+					require.NoError(t, err)
+					want[pair] = append(want[pair], e)
+					left--
 				}
 			}
+		}
+		for a := range c.ranks {
+			sendAll(a)
+		}
+		next := 0 // the others' turn comes after other polls
+		c.until("all to be sent", func() bool {
+			sendAll(next)
+			next = (next + 1) % n
 			return left == 0
 		})
 		c.until("all to arrive", func() bool {
