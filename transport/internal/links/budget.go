@@ -11,8 +11,11 @@ import "github.com/tagmatch/tagmatch/verbs"
 // request is signalled. And those that hold most are confirmed then.
 type budget struct {
 	total uint32
-	used  uint32 // the sum of peer.posted-peer.done; at most total
+	used  uint32 // the sum of peer.posted-peer.done, and behind; at most total
 	mark  uint32 // Links.crowded is asked where used is not below: half of total, or all while more is in use
+	// behind is the messages that reads have overtaken, which have ended: where the link has failed
+	// since, their completions are still in the queue, behind that of the read.
+	behind uint32
 }
 
 // open sets the budget of all peers, and has every so many requests of one signalled.
@@ -32,6 +35,12 @@ func (l *Links) returned(n uint32) {
 	if b.used -= n; b.used < b.total/2 {
 		b.mark, l.every = b.total/2, l.usual
 	}
+}
+
+// drained follows that no completions are left.
+func (l *Links) drained() {
+	l.returned(l.budget.behind)
+	l.budget.behind = 0
 }
 
 // unconfirmed returns how many requests of p count that no completion to come tells of.

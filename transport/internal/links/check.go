@@ -45,7 +45,7 @@ func (l *Links) checkBudget() {
 	if !invariant.Due(len(l.made), uint32(l.until)) {
 		return
 	}
-	sum := uint32(0)
+	sum := l.budget.behind
 	for _, p := range l.made {
 		sum += p.posted - p.done
 	}

@@ -36,6 +36,10 @@ func (l *Links) completed(p *peer, wrid uint64, failure error) {
 	p.checkCompleted(uint32(wrid))
 	n := uint32(wrid) + 1 - p.done
 	p.done += n
+	if wrid>>KindShift<<KindShift == kindRead {
+		l.budget.behind += n - 1
+		n = 1
+	}
 	l.returned(n)
 	l.release(p, wrid, failure)
 }

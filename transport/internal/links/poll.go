@@ -56,11 +56,14 @@ func (l *Links) Drain(h verbs.Handler) (n int, empty bool) {
 	if err != nil {
 		l.Break(err)
 	}
+	if empty = n < pollBatch && !l.stopped; empty && l.budget.behind > 0 {
+		l.drained()
+	}
 	l.checkBudget()
 	if l.heard = n == 0 && err == nil; l.heard {
 		n = l.pollTold()
 	}
-	return n, n < pollBatch && !l.stopped
+	return n, empty
 }
 
 // Enough ends the Drain under way.
