@@ -13,7 +13,7 @@ import (
 // testAllAtOnce: ranks that have nothing to do with each other yet all send to all at once. All
 // messages arrive in order.
 func testAllAtOnce(t *testing.T, h Harness, opts Options) {
-	for _, n := range []int{2, 40} {
+	for _, n := range []int{2, 20} {
 		if n > 2 {
 			opts.SRQDepth = 16
 		}
