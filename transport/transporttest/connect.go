@@ -7,13 +7,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
 // testAllAtOnce: ranks that have nothing to do with each other yet all send to all at once. All
 // messages arrive in order.
 func testAllAtOnce(t *testing.T, h Harness, opts Options) {
-	for _, n := range []int{2, 20} {
+	many := 20
+	if testlevel.Race {
+		many = 6
+	}
+	for _, n := range []int{2, many} {
 		if n > 2 {
 			opts.SRQDepth = 16
 		}
