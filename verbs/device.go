@@ -307,7 +307,7 @@ type AsyncEventType uint32
 
 const (
 	EventCQErr            AsyncEventType = 0
-	EventQPFatal          AsyncEventType = 1
+	EventQPFatal          AsyncEventType = 1 // it has failed; needed where no completion tells, as of the device's own READ or FIN
 	EventQPReqErr         AsyncEventType = 2
 	EventQPAccessErr      AsyncEventType = 3
 	EventCommEst          AsyncEventType = 4

@@ -96,6 +96,9 @@ func (n *nic) unheard(q *queuePair) bool {
 // are sent nevertheless, and take the place of the timeouts of the peer, see unanswered.
 func (n *nic) silent() bool { return n != nil && n.Silence > 0 }
 
+// hearsPeers reports that the failure of a peer's queue pair has an event here.
+func (n *nic) hearsPeers() bool { return n == nil || !n.NoEvents && !n.silent() }
+
 // unanswered ends the requests of a queue pair, some polls later, as its peer does not answer: to a
 // request, or because it has failed, which concerns READs that wait for their data. Others are
 // transmitted, and then not answered.

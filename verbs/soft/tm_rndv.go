@@ -177,7 +177,7 @@ func (q *queuePair) abandonRndv() {
 // deviceFailed reports a failure of the device's own requests. A NIC has an event for it too: no
 // completion tells of it.
 func (q *queuePair) deviceFailed(status verbs.WCStatus) {
-	if status == verbs.WCWRFlushErr || status == verbs.WCRetryExcErr && !q.d.nic.silent() { // a lost peer has its own event
+	if status == verbs.WCWRFlushErr || status == verbs.WCRetryExcErr && q.d.nic.hearsPeers() { // a lost peer has its own event
 		return
 	}
 	typ := verbs.EventQPFatal

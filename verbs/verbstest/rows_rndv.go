@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/tagmatch/tagmatch/verbs"
@@ -75,6 +76,35 @@ func testTagRndvReceiverDies(t *testing.T, open Opener, opts TagOptions) {
 		}
 		r.a.got = nil
 		r.b.none()
+	}
+}
+
+// testTagOwnRequests: the device's READ fails, or its FIN, as the sender's queue pair has failed or
+// the key was wrong. An event names the queue pair: the receive need not end.
+func testTagOwnRequests(t *testing.T, open Opener, opts TagOptions) {
+	r := newTagRig(t, open, opts, 15, 64)
+	for _, refused := range []bool{false, true} {
+		qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())
+		at := verbs.RVH{VA: r.amr.Addr(), RKey: r.amr.RKey(), Len: 4 << 20}
+		if refused {
+			at.RKey ^= 1 << 20
+		}
+		r.add(1, 5, exact, r.bbuf)
+		r.rndvOn(qa, 5, 1, at)
+		if w := r.first(); w.WRID != 1 || w.Flags != flagMatch {
+			t.Fatalf("%+v is no MATCH", w)
+		}
+		if !refused {
+			r.ok(qa.Modify(stateAlone(verbs.QPSErr)))
+		}
+		r.until("an event of the queue pair", func() bool {
+			return slices.ContainsFunc(r.b.evs, func(ev verbs.AsyncEvent) bool {
+				fails := ev.Type == verbs.EventQPFatal || ev.Type == verbs.EventQPAccessErr || ev.Type == verbs.EventQPLastWQEReached
+				return fails && ev.QP == qb.Num()
+			})
+		})
+		r.settle()
+		r.a.got, r.b.got, r.b.evs = nil, nil, nil
 	}
 }
 

@@ -102,6 +102,8 @@ var rcRules = []testCase{
 		"an error names its request and queue pair"},
 	{"8.3/last-wqe", anyDevice, testLastWQE,
 		"a queue pair on an SRQ that goes to ERR: LAST_WQE_REACHED, once"},
+	{"8.3/own-requests", withTags, testTagOwnRequests,
+		"a READ or FIN of the device's own that fails: an event, as no completion tells"},
 
 	{"8.4/limit", anyDevice, testSRQLimit,
 		"the event comes when fewer than the limit are posted"},
