@@ -2,7 +2,6 @@ package soft
 
 import (
 	"fmt"
-	"syscall"
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/taglist"
@@ -185,7 +184,7 @@ func (q *queuePair) deviceFailed(status verbs.WCStatus) {
 		typ = verbs.EventQPAccessErr
 	}
 	q.d.event(verbs.AsyncEvent{Type: typ, QP: q.num,
-		Err: fail("rendezvous", syscall.EIO, fmt.Sprintf("the device's read or FIN failed: %v", status))})
+		Err: fmt.Errorf("the device's read or FIN failed: %w", &verbs.StatusError{Status: status})})
 }
 
 // dataValid completes a receive whose MATCH was reported.

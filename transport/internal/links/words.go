@@ -94,6 +94,9 @@ func ofEvent(ev *verbs.AsyncEvent) error {
 	if ev.Type == verbs.EventQPReqErr || ev.Type == verbs.EventQPAccessErr {
 		return &lossError{fmt.Sprintf("%v: what it asks of this rank is refused: %s", transport.ErrProtocol, alike), errors.Join(transport.ErrProtocol, err)}
 	}
+	if st, ok := errors.AsType[*verbs.StatusError](err); ok { // of a request of the device's own
+		return ofStatus(st.Status)
+	}
 	return explained(err, "the connection to it broke: check that its process runs, the network between the two hosts, and that "+
 		"all ranks run the same build of the program")
 }
