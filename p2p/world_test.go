@@ -15,9 +15,13 @@ import (
 
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	softtest.NICsByEnvironment()
+	goleak.VerifyTestMain(m)
+}
 
 var background = context.Background()
 

@@ -14,12 +14,14 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/launch"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // effort divides numbers of rounds.
 const effort = testlevel.Effort
 
 func TestMain(m *testing.M) {
+	softtest.NICsByEnvironment()
 	if how := os.Getenv(floodVar); how != "" {
 		if err := flood(how); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -138,6 +138,9 @@ func Open(cfg Config) (*Device, error) {
 // fill sets defaults and checks what was set.
 func (c *Config) fill() error {
 	var errs []error
+	if h := hook.Everywhere; h != nil && c.habits == nil {
+		c.habits, c.limits = h, h.Limits
+	}
 	if c.Name == "" {
 		c.Name = "soft"
 	}

@@ -4,6 +4,7 @@
 package softtest
 
 import (
+	"os"
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/secure"
@@ -44,6 +45,17 @@ func AllHabits() Habits { return nic }
 
 var nic = Habits{NoReadFaults: true, StaleState: true, NoEvents: true, Silence: 20, LateFlush: 7, Early: true, Slow: time.Millisecond,
 	NoLending: true, MaxInline: 128, Limits: Limits{RegBytes: 256 << 20, MaxCQE: 1<<15 - 1}, Tags: true}
+
+// NICs is an environment variable of tests. Where it is set, NICsByEnvironment gives all devices of
+// the process the habits of NIC.
+const NICs = "TAGMATCH_TEST_NIC"
+
+// NICsByEnvironment is called by TestMain, before a device is opened.
+func NICsByEnvironment() {
+	if os.Getenv(NICs) != "" {
+		hook.Everywhere = &nic
+	}
+}
 
 // EachHabit returns the habits of NIC by their names, each by itself.
 func EachHabit() map[string]Habits {

@@ -21,6 +21,10 @@ var (
 // not change once a device was opened.
 var Wire func(env wire.Env, open func(wire.Env) (wire.Wire, error)) (wire.Wire, error)
 
+// Everywhere, where a test has set it, are the habits of all devices of the process that are given
+// none. It does not change once a device was opened.
+var Everywhere *Habits
+
 // Limits are lower limits of a device than its own, which NICs have. 0: the device's own.
 type Limits struct {
 	MaxCQE   int // see verbs.DeviceAttr
