@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -19,7 +20,7 @@ func TestCommNames(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			onWirings(t, 3, offloaded, func(t *testing.T, w *p2p.World) {
 				c, b := w.Comm(), make([]byte, n)
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), testlevel.Patience(30*time.Second))
 				defer cancel()
 				defer func() { _ = w.Close() }() // Shutdown would tell of the loss
 				switch w.Rank() {

@@ -1,11 +1,14 @@
 package testlevel
 
 import (
+	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +19,7 @@ import (
 type LeftOut map[string]string
 
 // playing is set in processes of StillFails, which play the cases that others leave out.
-const playing = "TAGMATCH_LEFT_OUT"
+const playing = "TAGMATCH_TEST_LEFT_OUT"
 
 // Skip skips the case of that name, if it is one that is left out.
 func (l LeftOut) Skip(t testing.TB, name string) {
@@ -25,18 +28,46 @@ func (l LeftOut) Skip(t testing.TB, name string) {
 	}
 }
 
+// SkipTests has the flag -test.skip leave out the cases, which are tests of this package, or
+// subtests with the names of those that they are in. TestMain calls it before it runs the tests.
+func (l LeftOut) SkipTests() {
+	if os.Getenv(playing) != "" || len(l) == 0 {
+		return
+	}
+	if !flag.Parsed() {
+		flag.Parse()
+	}
+	var patterns []string
+	for _, name := range slices.Sorted(maps.Keys(l)) {
+		patterns = append(patterns, only(name))
+	}
+	f := flag.Lookup("test.skip").Value
+	if given := f.String(); given != "" {
+		patterns = append(patterns, given)
+	}
+	if err := f.Set(strings.Join(patterns, "|")); err != nil {
+		panic(err)
+	}
+}
+
+// only is the pattern of a flag -test.run or -test.skip for that test, or subtest.
+func only(name string) string {
+	var parts []string
+	for part := range strings.SplitSeq(name, "/") {
+		parts = append(parts, "^"+regexp.QuoteMeta(part)+"$")
+	}
+	return strings.Join(parts, "/")
+}
+
 // StillFails plays the cases that are left out of a suite, whose subtests they are, each in a
-// process of its own, and fails where one passes: then it need not be left out. test is the name of
-// the suite's test, or of a subtest.
+// process of its own, and fails where one passes, which takes less than 10 s: then it need not be
+// left out. test is the name of the suite's test, or of a subtest; "": the cases are tests.
 func (l LeftOut) StillFails(t *testing.T, test string) {
 	for name := range l {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			full := path.Join(test, strings.ReplaceAll(name, " ", "_"))
-			var pattern []string
-			for part := range strings.SplitSeq(full, "/") {
-				pattern = append(pattern, "^"+regexp.QuoteMeta(part)+"$")
-			}
-			cmd := exec.Command(os.Args[0], "-test.run", strings.Join(pattern, "/"), "-test.v", "-test.timeout", "1m")
+			cmd := exec.Command(os.Args[0], "-test.run", only(full), "-test.v", "-test.timeout", "10s")
 			cmd.Env = append(os.Environ(), playing+"=1")
 			out, err := cmd.CombinedOutput()
 			if err == nil || !strings.Contains(string(out), fmt.Sprintf("=== RUN   %s\n", full)) {

@@ -1,6 +1,7 @@
 package testlevel_test
 
 import (
+	"flag"
 	"os"
 	"testing"
 	"time"
@@ -27,6 +28,24 @@ func TestSuite(t *testing.T) {
 func TestStillFails(t *testing.T) {
 	require.Equal(t, time.Hour, testlevel.Patience(time.Hour))
 	leftOut.StillFails(t, "TestSuite")
+}
+
+// TestSkipTests: the flag -test.skip leaves out those tests, beside what it left out before, and
+// nothing in a process of StillFails.
+func TestSkipTests(t *testing.T) {
+	skip := flag.Lookup("test.skip").Value
+	given := skip.String()
+	defer func() { require.NoError(t, skip.Set(given)) }()
+	require.NoError(t, skip.Set("^TestOther$"))
+	tests := testlevel.LeftOut{"TestA": "", "TestB/some.case": ""}
+	t.Setenv("TAGMATCH_TEST_LEFT_OUT", "1")
+	tests.SkipTests()
+	require.Equal(t, "^TestOther$", skip.String())
+	t.Setenv("TAGMATCH_TEST_LEFT_OUT", "")
+	testlevel.LeftOut{}.SkipTests()
+	require.Equal(t, "^TestOther$", skip.String())
+	tests.SkipTests()
+	require.Equal(t, `^TestA$|^TestB$/^some\.case$|^TestOther$`, skip.String())
 }
 
 // TestPassesNow: a case that is left out without need is found, and one that does not exist.

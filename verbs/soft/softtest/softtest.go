@@ -50,11 +50,13 @@ var nic = Habits{NoReadFaults: true, StaleState: true, NoEvents: true, Silence: 
 // the process the habits of NIC.
 const NICs = "TAGMATCH_TEST_NIC"
 
-// NICsByEnvironment is called by TestMain, before a device is opened.
-func NICsByEnvironment() {
-	if os.Getenv(NICs) != "" {
-		hook.Everywhere = &nic
+// NICsByEnvironment is called by TestMain, before a device is opened. It reports whether NICs is set.
+func NICsByEnvironment() bool {
+	if os.Getenv(NICs) == "" {
+		return false
 	}
+	hook.Everywhere = &nic
+	return true
 }
 
 // EachHabit returns the habits of NIC by their names, each by itself.
