@@ -18,7 +18,7 @@ func init() {
 	surviving = append(surviving, "taken")
 }
 
-const takenBytes = 256 << 20 // takes long enough that the sender's Close comes in the middle
+const takenBytes = 128 << 20 // takes long enough that the sender's Close comes in the middle
 
 // takenRole: rank 0 sends a long message, and closes its World while rank 1 reads it. That is the
 // loss of rank 0: nobody has withdrawn the message.
