@@ -50,7 +50,8 @@ var nic = Habits{NoReadFaults: true, StaleState: true, NoEvents: true, Silence: 
 // the process the habits of NIC.
 const NICs = "TAGMATCH_TEST_NIC"
 
-// NICsByEnvironment is called by TestMain, before a device is opened. It reports whether NICs is set.
+// NICsByEnvironment is called by TestMain, before a device is opened. It reports whether NICs is
+// set.
 func NICsByEnvironment() bool {
 	if os.Getenv(NICs) == "" {
 		return false
