@@ -36,7 +36,7 @@ func floodedRole(ctx context.Context, w *p2p.World) error {
 	if err := sayAndHear("met", "go on"); err != nil {
 		return err
 	}
-	laps := 20
+	laps := 20 / effort
 	if testlevel.Quick() {
 		laps = 2
 	}
