@@ -14,8 +14,9 @@ import (
 
 // keeper is a Sink that retains the slices it is lent.
 type keeper struct {
-	kept   [][]byte
-	header *transport.RndvHdr
+	kept     [][]byte
+	header   *transport.RndvHdr
+	greeting []byte // what it answers
 }
 
 func (k *keeper) keep(b []byte) { k.kept = append(k.kept, b) }
@@ -27,7 +28,7 @@ func (k *keeper) Rndv(_ int, h *transport.RndvHdr) {
 	k.header = h
 	k.keep(h.Extra)
 }
-func (k *keeper) Greeting(int) []byte { return nil }
+func (k *keeper) Greeting(int) []byte { return k.greeting }
 func (k *keeper) Connected(_ int, greeting []byte) error {
 	k.keep(greeting)
 	return nil
@@ -63,11 +64,15 @@ func TestCheckSink(t *testing.T) {
 		rule string
 		do   func(c *Sink)
 	}{
-		"a rank that is none":       {"sink", func(c *Sink) { c.Fin(2, 0) }},
-		"greeted twice":             {"once", func(c *Sink) { c.Greeting(1) }},
-		"greeted when lost":         {"once", func(c *Sink) { c.PeerLost(0, nil); c.Greeting(0) }},
-		"a message of a stranger":   {"connect", func(c *Sink) { c.Fin(0, 0) }},
-		"connected, a stranger":     {"connect", func(c *Sink) { _ = c.Connected(0, nil) }},
+		"a rank that is none":     {"sink", func(c *Sink) { c.Fin(2, 0) }},
+		"greeted twice":           {"once", func(c *Sink) { c.Greeting(1) }},
+		"greeted when lost":       {"once", func(c *Sink) { c.PeerLost(0, nil); c.Greeting(0) }},
+		"a message of a stranger": {"connect", func(c *Sink) { c.Fin(0, 0) }},
+		"connected, a stranger":   {"connect", func(c *Sink) { _ = c.Connected(0, nil) }},
+		"a greeting too long": {"connect", func(c *Sink) {
+			c.sink.(*keeper).greeting = make([]byte, transport.MaxGreeting+1)
+			c.Greeting(0)
+		}},
 		"connected twice":           {"once", func(c *Sink) { _ = c.Connected(1, nil); _ = c.Connected(1, nil) }},
 		"a message of a lost rank":  {"sink", func(c *Sink) { c.PeerLost(1, nil); c.Ctrl(1, nil) }},
 		"a loss twice":              {"once", func(c *Sink) { c.PeerLost(1, nil); c.PeerLost(1, nil) }},

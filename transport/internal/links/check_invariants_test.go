@@ -49,6 +49,16 @@ func TestCheckCompleted(t *testing.T) {
 	invarianttest.Violates(t, "once", func() { tr.Sent(&verbs.WC{WRID: kindSend, QPNum: qpn}) })
 }
 
+// TestCheckBudget: what peers have outstanding is counted.
+func TestCheckBudget(t *testing.T) {
+	invarianttest.Thorough(t)
+	tr, _ := selfSender(t)
+	require.NotPanics(t, tr.checkBudget)
+	tr.budget.used++
+	invarianttest.Violates(t, "budget", tr.checkBudget)
+	tr.budget.used--
+}
+
 // TestCheckRegion: a region is deregistered once.
 func TestCheckRegion(t *testing.T) {
 	tr, _ := selfSender(t)
