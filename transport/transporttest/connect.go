@@ -14,7 +14,7 @@ import (
 // testAllAtOnce: ranks that have nothing to do with each other yet all send to all at once. All
 // messages arrive in order.
 func testAllAtOnce(t *testing.T, h Harness, opts Options) {
-	many := 20
+	many := 40
 	if testlevel.Race {
 		many = 6
 	}
