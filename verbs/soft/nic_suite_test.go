@@ -14,20 +14,27 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
-// notOfNICs are the rules and scenarios of the suite that do not hold on a NIC.
-var notOfNICs = func() testlevel.LeftOut {
-	const tags = "the error of a receive names another, and it need not end"
-	l := testlevel.LeftOut{
-		"8.3/last-wqe":               "no event tells of a queue pair that fails",
-		"7.2/55-teardown":            "no event tells of a queue pair that fails",
-		"scenario/tag-fin-forgotten": "a queue pair that is reset does not tell its peer",
+// leftOut are the rules and scenarios of the suite that do not hold on devices with such habits.
+func leftOut(h softtest.Habits) testlevel.LeftOut {
+	l := testlevel.LeftOut{}
+	add := func(why string, names ...string) {
+		for _, name := range names {
+			l[name] = why
+		}
 	}
-	for _, name := range []string{"2.3/rights", "3.1/empty-list", "3.4/debt", "4.4/error", "7.2/32-too-long", "7.2/35-zero-length",
-		"7.2/36-empty-rendezvous", "7.2/44-fin-lost", "7.2/46-receiver-dies", "7.2/47-sender-dies", "7.2/49-bad-key"} {
-		l[name] = tags
+	if h.NoEvents {
+		add("no event tells of a queue pair that fails", "8.3/last-wqe", "7.2/55-teardown")
+	}
+	if h.Silence > 0 {
+		add("a queue pair that is reset does not tell its peer", "scenario/tag-fin-forgotten")
+	}
+	if h.Tags {
+		add("the error of a receive names another, and it need not end",
+			"2.3/rights", "3.1/empty-list", "3.4/debt", "4.4/error", "7.2/32-too-long", "7.2/35-zero-length",
+			"7.2/36-empty-rendezvous", "7.2/44-fin-lost", "7.2/46-receiver-dies", "7.2/47-sender-dies", "7.2/49-bad-key")
 	}
 	return l
-}()
+}
 
 // habitOpener opens devices with habits on a fabric of their own, which has a virtual clock.
 func habitOpener(h softtest.Habits) verbstest.Opener {
@@ -45,7 +52,7 @@ func habitOpener(h softtest.Habits) verbstest.Opener {
 
 // habitOptions tells the suite of such devices.
 func habitOptions(h softtest.Habits) verbstest.TagOptions {
-	return verbstest.TagOptions{Unnamed: h.Tags, Silent: h.Silence > 0, NoEvents: h.NoEvents, LeftOut: notOfNICs}
+	return verbstest.TagOptions{Unnamed: h.Tags, Silent: h.Silence > 0, NoEvents: h.NoEvents, LeftOut: leftOut(h)}
 }
 
 // TestNIC runs the device suite with all habits of NICs, and with each by itself.
@@ -55,7 +62,10 @@ func TestNIC(t *testing.T) {
 
 func TestNICLeftOut(t *testing.T) {
 	testlevel.SkipIfQuick(t)
-	notOfNICs.StillFails(t, "TestNIC")
+	leftOut(softtest.AllHabits()).StillFails(t, "TestNIC")
+	for name, h := range softtest.EachHabit() {
+		t.Run(name, func(t *testing.T) { leftOut(h).StillFails(t, "TestEachHabit/"+name) })
+	}
 }
 
 func TestEachHabit(t *testing.T) {
