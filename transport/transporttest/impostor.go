@@ -109,7 +109,7 @@ func (p *impostor) tellBytes(b []byte) {
 	require.NoError(p.t, err)
 }
 
-// await returns the oldest message of a kind that the victim tells.
+// hear returns the oldest message of a kind that the victim tells.
 func hear[M any](p *impostor) (m M) {
 	p.t.Helper()
 	p.until("a message", func() bool {

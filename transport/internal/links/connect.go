@@ -100,19 +100,21 @@ func (p *peer) endMaking() {
 // attended to in between.
 func (l *Links) makeSome() (n int) {
 	var slow *peer
+	short := false                       // of memory: others need not try
 	for i := 0; i < len(l.unmade); i++ { // Sink.Connected may begin more
 		p := l.unmade[i]
 		for p.state == linkNew {
 			a := p.making.due()
-			if a == nothing || a.slow() && slow != nil && slow != p {
+			if a == nothing || a.slow() && slow != nil && slow != p || a == makePairs && short {
+				break
+			}
+			if !l.do(p, a) {
+				short = short || a == makePairs
+				l.again()
 				break
 			}
 			if a.slow() {
 				slow = p
-			}
-			if !l.do(p, a) {
-				l.again()
-				break
 			}
 			n++
 		}

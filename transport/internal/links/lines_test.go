@@ -26,6 +26,7 @@ type lineDevice struct {
 	said      []any        // what was told, decoded, in order
 	onTell    func(m any)
 	full      bool // there is no room to tell
+	short     bool // no memory can be registered
 	pairs     int  // queue pairs made
 	destroyed int  // and destroyed
 }
@@ -57,6 +58,13 @@ func (d *lineDevice) AllocPD() (verbs.PD, error) {
 type linePD struct {
 	verbs.PD
 	d *lineDevice
+}
+
+func (p *linePD) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
+	if p.d.short {
+		return nil, &verbs.Error{Op: "reg_mr", Errno: syscall.ENOMEM}
+	}
+	return p.PD.RegMR(buf, access)
 }
 
 func (p *linePD) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
@@ -230,6 +238,28 @@ func TestOneAtATime(t *testing.T) {
 		require.Len(t, r.d.said, n)
 	}
 	require.Zero(t, r.poll())
+}
+
+// TestShortOfMemory: connections for which memory is short hold up none that has its queue pairs:
+// what it sends may give memory back.
+func TestShortOfMemory(t *testing.T) {
+	r := newLineRig(t, 3)
+	region, err := r.Register(1, make([]byte, 8))
+	require.NoError(t, err)
+	require.Equal(t, transport.ErrAgain, r.SendFin(1, 1))
+	r.poll()
+	r.d.short = true
+	require.Equal(t, transport.ErrAgain, r.SendFin(2, 1))
+	r.poll()
+	r.hears(r.hello())
+	r.hears(r.ready())
+	require.Equal(t, []int{1}, r.sink.met)
+	r.sleeps()
+	require.NoError(t, region.Dereg())
+	r.d.short = false
+	said := len(r.d.said)
+	r.poll()
+	require.IsType(t, &format.Hello{}, r.d.said[said])
 }
 
 // TestUnanswered: for ranks that do not answer a poll does nothing, whatever waits for them.
