@@ -120,6 +120,7 @@ func (h Harness) run(t *testing.T, seed uint64) {
 	test("WakeByLoss", testWakeByLoss)
 	test("PeerCloses", testPeerCloses)
 	test("PeerDies", testPeerDies)
+	test("Disconnect", testDisconnect)
 	test("GrantConnects", testGrantConnects)
 	test("AllAtOnce", testAllAtOnce)
 	test("FirstUse", testFirstUse)

@@ -1,6 +1,7 @@
 package transporttest
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -64,6 +65,32 @@ func testLoss(t *testing.T, h Harness, opts Options, cause string, end func(c *c
 		require.Equal(t, "lost", a.Events[len(a.Events)-1].Kind, "reads end before the peer is lost")
 		c.ping(a, c.ranks[2])
 		c.ping(a, a)
+	}
+}
+
+// testDisconnect gives up rank 1 while reads from it are under way. They end, each once, before the
+// loss is reported, however long the device takes to flush them.
+func testDisconnect(t *testing.T, h Harness, opts Options) {
+	for _, reads := range []int{1, 5} {
+		c := h.start(t, 3, opts)
+		a, b := c.ranks[0], c.ranks[1]
+		c.ping(a, b)
+		a.forget()
+		buf := fill(64<<10, 1)
+		region, err := b.Register(0, buf)
+		require.NoError(t, err)
+		for i := range reads {
+			c.post(func() error { return a.Read(1, make([]byte, len(buf)), region.Addr(), region.RKey(), uint64(i)) })
+		}
+		a.Disconnect(1, errors.New("so it pleases"))
+		for _, r := range []*rank{a, b} {
+			c.until("the loss", func() bool { return len(r.of("lost")) > 0 })
+			c.requireLost(r, 1-r.n)
+		}
+		require.Len(t, a.of("read"), reads, "each read ends once")
+		require.Equal(t, "lost", a.Events[len(a.Events)-1].Kind, "reads end before the peer is lost")
+		require.NoError(t, region.Dereg())
+		c.ping(a, c.ranks[2])
 	}
 }
 
