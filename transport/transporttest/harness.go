@@ -132,6 +132,7 @@ func (h Harness) run(t *testing.T, seed uint64) {
 		test("Stranger", testStranger)
 		test("Hostile", testHostile)
 		test("HostileLine", testHostileLine)
+		test("HostileHello", testHostileHello)
 		test("HostileNoise", testHostileNoise)
 	}
 	test("Closed", testClosed)

@@ -56,6 +56,37 @@ func testHostileLine(t *testing.T, h Harness, opts Options) {
 	}
 }
 
+// testHostileHello: an impostor's HELLO names queue pairs or memory that it does not have. The
+// victim finds that when it posts there, loses the impostor, and talks to the others.
+func testHostileHello(t *testing.T, h Harness, opts Options) {
+	for name, lie := range map[string]func(p *impostor, h *format.Hello){
+		"no pairs": func(_ *impostor, h *format.Hello) {
+			for i := range h.Pairs {
+				h.Pairs[i].Num = 1<<24 - 1 - uint32(i)
+			}
+		},
+		"one pair that is none": func(_ *impostor, h *format.Hello) { h.Pairs[len(h.Pairs)-1].Num = 0 },
+		"no credit cell":        func(_ *impostor, h *format.Hello) { h.CellAddr, h.CellRKey = 4096, 1 },
+		"a cell without end":    func(_ *impostor, h *format.Hello) { h.CellAddr = 1<<64 - 4 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := h.devices(t, 3, opts)
+			victim, other := c.openRank(0, nil), c.openRank(2, nil)
+			c.connect(c.ranks)
+			p := newImpostor(t, c.job.Devices[1], 1, victim)
+			p.introduce()
+			p.connectAs(func(h *format.Hello) { lie(p, h) })
+			p.until("the loss", func() bool { return len(victim.of("lost")) > 0 })
+			c.requireLost(victim, 1)
+			requireGone(t, victim, 1)
+			require.Empty(t, other.Events)
+			c.ping(victim, other)
+			c.ping(victim, victim)
+			p.close()
+		})
+	}
+}
+
 // flood tells as many messages as no device keeps, and one that is a HELLO behind another.
 func (p *impostor) flood() {
 	p.t.Helper()

@@ -77,7 +77,14 @@ func (p *impostor) meet() {
 // connect connects the impostor and its victim.
 func (p *impostor) connect() {
 	p.t.Helper()
+	p.connectAs(func(*format.Hello) {})
+}
+
+// connectAs is connect with a HELLO that lies.
+func (p *impostor) connectAs(lie func(h *format.Hello)) {
+	p.t.Helper()
 	p.meet()
+	lie(p.hello)
 	p.tell(p.hello)
 	for i, qp := range p.qps {
 		to := p.theirs.Pairs[len(p.qps)-1-i]
