@@ -41,7 +41,8 @@ type Config struct {
 	// and memory that the connection needs. If an end is short of them, the peer is dialled again.
 	Prepare func(conn net.Conn, peer *wire.Address) (any, error)
 	// Upgrade, if not nil, is called when both ends have prepared, with the result of Prepare; its
-	// result replaces that. The Connector closes conn if it fails.
+	// result replaces that. The Connector closes conn if it fails, and a result that is an
+	// io.Closer.
 	Upgrade func(conn net.Conn, prepared any) (any, error)
 	Yields  bool          // the peer can be left to another wire: see connPeer.yielded
 	Wake    func()        // called when Take has a result
@@ -55,7 +56,7 @@ type Config struct {
 type Result struct {
 	Peer     *wire.Address
 	Conn     net.Conn // nil with Err
-	Upgraded any      // result of Upgrade or Prepare; closed, if an io.Closer, when nobody takes it
+	Upgraded any      // result of Upgrade or Prepare
 	Err      error
 	Yielded  bool // with Err: this wire never connects the two devices, and the peer comes to know it
 }
@@ -149,8 +150,9 @@ func (c *Connector) Take() []Result {
 	return r
 }
 
-// Close ends all background goroutines, waits for them, and closes connections that nobody took.
-func (c *Connector) Close() {
+// Close ends all background goroutines, waits for them, and returns what Take has not. Connections
+// among it may be those of peers already, which are to be told why they end.
+func (c *Connector) Close() []Result {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
@@ -161,19 +163,7 @@ func (c *Connector) Close() {
 		c.spare.empty()
 	}
 	c.wg.Wait()
-	for _, r := range c.Take() {
-		r.discard()
-	}
-}
-
-// discard closes a result that nobody takes.
-func (r *Result) discard() {
-	if cl, ok := r.Upgraded.(io.Closer); ok {
-		_ = cl.Close()
-	}
-	if r.Conn != nil {
-		_ = r.Conn.Close()
-	}
+	return c.Take()
 }
 
 // Duplicate returns a descriptor of a connection that is not in Go's netpoller, or -1 and an error.
@@ -204,12 +194,11 @@ func (c *Connector) Every(d time.Duration, f func()) {
 	})
 }
 
-// deliver queues a result for Take.
+// deliver queues a result for Take, or for Close, which is told of no failures.
 func (c *Connector) deliver(r Result) {
 	c.mu.Lock()
-	if c.closed {
+	if c.closed && r.Err != nil {
 		c.mu.Unlock()
-		r.discard()
 		return
 	}
 	c.results = append(c.results, r)
@@ -265,15 +254,15 @@ func (c *Connector) finish(p *connPeer, conn net.Conn, peer *wire.Address) {
 // runUpgrade calls Prepare and Upgrade. The peer is of the job, and takes the time that it takes.
 func (c *Connector) runUpgrade(conn net.Conn, peer *wire.Address) (any, error) {
 	stop := context.AfterFunc(c.ctx, func() { _ = conn.Close() })
+	defer stop()
 	up, err := c.upgrade(conn, peer)
-	if !stop() && err == nil {
-		err = context.Canceled
+	if err == nil {
+		return up, nil
 	}
-	if err != nil {
-		(&Result{Upgraded: up}).discard()
-		return nil, err
+	if cl, ok := up.(io.Closer); ok {
+		_ = cl.Close()
 	}
-	return up, nil
+	return nil, err
 }
 
 func (c *Connector) upgrade(conn net.Conn, peer *wire.Address) (up any, err error) {

@@ -177,8 +177,8 @@ func crossOnce(t *testing.T) {
 	})
 	wg.Wait()
 	ra, rb := a.next(t), b.next(t)
-	defer ra.discard()
-	defer rb.discard()
+	defer discard(&ra)
+	defer discard(&rb)
 	requireJoined(t, ra, rb)
 	a.Close() // waits for everything under way, so that a second result would be there now
 	b.Close()
@@ -449,22 +449,6 @@ func TestConnectorUpgradeFails(t *testing.T) {
 	require.ErrorContains(t, a.next(t).Err, "no memory today")
 	require.Equal(t, 1, closed)
 	require.False(t, b.Pending(), "who did not ask is not told")
-}
-
-// TestConnectorClose closes in all stages of connecting.
-func TestConnectorClose(t *testing.T) {
-	defer goleak.VerifyNone(t)
-	for range 300 {
-		a, b := newConnEnd(t, 0, byte(rand.Uint32())), newConnEnd(t, 1, byte(rand.Uint32()))
-		a.Connect(b.self)
-		b.Connect(a.self)
-		for range rand.IntN(300) {
-			runtime.Gosched()
-		}
-		wiretest.Within(t, "close", func() { a.Close(); b.Close() })
-		a.Connect(b.self)
-		require.False(t, a.Pending())
-	}
 }
 
 func FuzzHello(f *testing.F) {

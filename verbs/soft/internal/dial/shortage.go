@@ -36,7 +36,9 @@ func lack(a *wire.Address, err error) (rejectCode, error) {
 }
 
 // Ready exchanges with the other end whether both have what the connection needs: err is what this
-// end, a, has failed with. It returns nil only if neither end has failed.
+// end, a, has failed with. It returns nil only if neither end has failed, as far as this end knows:
+// where Close ends the wait for the other's word, that end may have the connection already, and is
+// to be told why it ends.
 func Ready(a *wire.Address, conn net.Conn, err error) error {
 	if err != nil {
 		code, why := lack(a, err)
@@ -57,7 +59,9 @@ func Ready(a *wire.Address, conn net.Conn, err error) error {
 	if err := writeMsg(conn, msgReady, nil); err != nil {
 		return err
 	}
-	_, err = readMsg(conn, msgReady)
+	if _, err = readMsg(conn, msgReady); errors.Is(err, net.ErrClosed) {
+		return nil
+	}
 	return err
 }
 

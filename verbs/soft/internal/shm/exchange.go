@@ -168,7 +168,10 @@ func (p *remote) establish(uc unixConn) error {
 	if _, err := uc.Write(verdict[:]); err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(uc, verdict[:]); err != nil {
+	switch _, err := io.ReadFull(uc, verdict[:]); {
+	case errors.Is(err, net.ErrClosed):
+		return nil // by Close: the peer may have the connection already, see dial.Ready
+	case err != nil:
 		return fmt.Errorf("the peer gave up the shared-memory exchange: %w", err)
 	}
 	switch verdict[0] {

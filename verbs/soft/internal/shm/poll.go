@@ -10,6 +10,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/spin"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/dial"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -81,7 +82,7 @@ func (w *Wire) pollSlow(budget int) int {
 		w.local.inbox.Take(w.take)
 	}
 	if w.conn.Pending() {
-		w.results()
+		w.results(w.conn.Take())
 	}
 	for _, l := range w.ready {
 		n += w.serve(l, budget-n)
@@ -200,8 +201,8 @@ func (w *Wire) peek(l *link) (payload []byte, ok bool) {
 }
 
 // results handles connections that were made in the background, or have failed.
-func (w *Wire) results() {
-	for _, r := range w.conn.Take() {
+func (w *Wire) results(of []dial.Result) {
+	for _, r := range of {
 		l := w.links[r.Peer.ID]
 		if r.Err != nil {
 			switch {

@@ -271,13 +271,10 @@ func (w *Wire) Close() {
 		w.alarm.timer.Stop()
 	}
 	if w.conn != nil {
-		w.results()
+		w.results(w.conn.Close())
 	}
 	for _, l := range w.links {
 		l.Close()
-	}
-	if w.conn != nil {
-		w.conn.Close()
 	}
 	w.removeDead(false)
 	w.unmapGone(true)

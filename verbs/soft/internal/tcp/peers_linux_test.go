@@ -74,6 +74,21 @@ func TestTCPClosedUnseen(t *testing.T) {
 	require.ErrorIs(t, a.down[0], verbs.ErrPeerClosed)
 }
 
+// TestTCPClosedWhileMade: so does one that is closed when its peer has the connection, whatever is
+// still to be done for it here.
+func TestTCPClosedWhileMade(t *testing.T) {
+	for range 20 {
+		a, b := newFakeDevice(t, 0), newFakeDevice(t, 1)
+		ab := a.link(t, b)
+		require.False(t, ab.Send(&wire.Header{Op: wire.OpAck}, nil, nil))
+		until(t, "connection", func() bool { return ab.up }, a)
+		b.stop()
+		until(t, "end", func() bool { return len(a.down) == 1 }, a)
+		require.ErrorIs(t, a.down[0], verbs.ErrPeerClosed)
+		a.stop()
+	}
+}
+
 // TestTCPKilled kills the process of a peer.
 func TestTCPKilled(t *testing.T) {
 	d, l, child := benchPeer(t)

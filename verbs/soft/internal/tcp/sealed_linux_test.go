@@ -42,7 +42,7 @@ func TestTLS(t *testing.T) {
 		"LastWords": TestTCPLastWords, "StalledPeerGone": TestTCPStalledPeerGone, "DialFailure": TestTCPDialFailure, "Listen": TestTCPListen,
 		"Sleep": TestTCPSleep, "SleepBlocked": TestTCPSleepBlocked, "StaysArmed": TestTCPStaysArmed, "LeavesEpoll": TestTCPLeavesEpoll,
 		"BusyPeerGone": TestTCPBusyPeerGone, "Congestion": TestTCPCongestion, "Mute": TestTCPMute, "Deaf": TestTCPDeaf,
-		"PlaceDeregistered": TestTCPPlaceDeregistered, "PlaceGone": TestTCPPlaceGone,
+		"PlaceDeregistered": TestTCPPlaceDeregistered, "PlaceGone": TestTCPPlaceGone, "ClosedWhileMade": TestTCPClosedWhileMade,
 	} {
 		t.Run(name, f)
 	}

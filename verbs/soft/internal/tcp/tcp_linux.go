@@ -138,7 +138,7 @@ func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
 // Poll receives, and retries output that a socket has refused.
 func (w *Wire) Poll(budget int) int {
 	if w.conn.Pending() {
-		w.takeConnections()
+		w.takeConnections(w.conn.Take())
 	}
 	if len(w.byFD) == 0 {
 		return 0
@@ -290,8 +290,8 @@ func (w *Wire) warm(l *link) {
 }
 
 // takeConnections handles connections that were made in the background, or have failed.
-func (w *Wire) takeConnections() {
-	for _, r := range w.conn.Take() {
+func (w *Wire) takeConnections(results []dial.Result) {
+	for _, r := range results {
 		l := w.links[r.Peer.ID]
 		if r.Err != nil {
 			if l != nil && l.fd < 0 {
@@ -378,8 +378,7 @@ func (w *Wire) Disarm() {
 // Close ends all links, those too that no poll has found. What the sockets have not taken is lost:
 // it waits for nobody.
 func (w *Wire) Close() {
-	w.takeConnections()
-	w.conn.Close()
+	w.takeConnections(w.conn.Close())
 	for _, l := range w.links {
 		l.Close()
 	}
