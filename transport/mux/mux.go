@@ -101,7 +101,7 @@ func decodeAddress(b []byte) ([][]byte, error) {
 	return list, nil
 }
 
-// Connect connects to a rank over the first path that can reach it.
+// Connect says how a rank is reached: over the first path that can.
 func (t *Transport) Connect(peer int, addr []byte) error {
 	if invariant.Enabled {
 		defer t.enter("Connect")()

@@ -67,6 +67,7 @@ type Links struct {
 	fatal   error // why the transport as a whole cannot continue; nil while it can
 	stopped bool  // the last Drain was ended by Enough
 	heard   bool  // the last Drain has handled what was told
+	warned  bool  // see warnShort
 	closed  bool
 }
 

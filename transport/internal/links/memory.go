@@ -17,12 +17,14 @@ func (l *Links) unregistered(n int, err error) error {
 		return err
 	}
 	if l.regions.live > 0 || l.reads.registered() {
+		l.warnShort(n, err)
 		return transport.ErrAgain
 	}
 	regions, bytes := 0, 0
 	if f := l.cfg.Registered; f != nil {
 		var ending bool
 		if regions, bytes, ending = f(); ending {
+			l.warnShort(n, err)
 			return transport.ErrAgain
 		}
 	}
@@ -37,6 +39,16 @@ func (l *Links) unregistered(n int, err error) error {
 	}
 	return fmt.Errorf("%w for %d bytes, beside %d regions of %d bytes, which are buffers of this rank: %w%s",
 		transport.ErrNoMemory, n, regions, bytes, err, LockLimit(err))
+}
+
+// warnShort logs, once, that messages wait for memory. Two ranks that send to each other may wait
+// so for ever: what each has registered comes back when the other one has read it.
+func (l *Links) warnShort(n int, err error) {
+	if !l.warned {
+		l.warned = true
+		l.cfg.Logger.Warn("messages wait, as no more memory can be registered until others have ended", "rank", l.cfg.Rank,
+			"device", l.cfg.Device.Name(), "bytes", n, "err", err.Error()+LockLimit(err))
+	}
 }
 
 // registered reports whether the device has the destination of a read.

@@ -1,6 +1,8 @@
 package links
 
 import (
+	"bytes"
+	"log/slog"
 	"syscall"
 	"testing"
 
@@ -12,7 +14,7 @@ import (
 )
 
 // TestUnregistered: a device without memory for one more region is back-pressure while a send or a
-// read has one. Else it is an error: nothing else gives memory back.
+// read has one, which is logged once. Else it is an error: nothing else gives memory back.
 func TestUnregistered(t *testing.T) {
 	const limit = 1 << 20
 	dev, err := soft.Open(softtest.WithLimits(soft.Config{Fabric: soft.NewFabric(), MaxInline: 64}, softtest.Limits{RegBytes: limit}))
@@ -20,6 +22,8 @@ func TestUnregistered(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	sink := &endSink{}
 	tr := self(t, dev, sink)
+	var log bytes.Buffer
+	tr.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	buf := make([]byte, limit/2)
 	ask := map[string]func() error{
 		"send": func() error { _, err := tr.Register(0, make([]byte, limit)); return err },
@@ -40,6 +44,7 @@ func TestUnregistered(t *testing.T) {
 		}
 	}
 	refused()
+	require.Empty(t, log.String())
 	region, err := tr.Register(0, buf)
 	require.NoError(t, err)
 	again()
@@ -56,6 +61,9 @@ func TestUnregistered(t *testing.T) {
 	refused()
 	matched = true
 	again()
+	require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("\n")), log.String())
+	require.Contains(t, log.String(), "rank=0 device=soft bytes=1048576 err=")
+	require.Contains(t, log.String(), syscall.ENOMEM.Error())
 }
 
 // TestConnectsLater: a connection for which memory is short is made once some has come back.
