@@ -44,7 +44,9 @@ type Caps struct {
 	MaxCtrl  int    // largest message of SendCtrl, bytes
 	MaxRead  uint64 // largest Read, bytes
 	MaxHdr   int    // largest RndvHdr.Extra, bytes
-	Revoke   bool   // Dereg during a read is legal: it ends with ErrDeregistered; Abandon works
+	// Revoke: Dereg, at either end of a read, has that read alone fail, with ErrDeregistered, and
+	// Abandon works. Without it Dereg during a read ends the link, and Abandon is not called.
+	Revoke bool
 }
 
 // RndvHdr describes a rendezvous request: the sender's registered buffer, which the receiver's side

@@ -3,7 +3,6 @@ package links
 import (
 	"encoding/binary"
 	"errors"
-	"slices"
 	"sync/atomic"
 
 	"github.com/tagmatch/tagmatch/transport"
@@ -31,26 +30,34 @@ func (l *Links) Granted(peer int) uint64 {
 
 // grants are the grants that found no room, or no connection, and are still to be posted.
 type grants struct {
-	due  []*peer // those with grantDue
+	due  []*peer // each at its peer.grantAt
 	cell [8]byte // value of a grant that is posted
 }
 
 // put makes total the grant of p that is still to be posted.
 func (g *grants) put(p *peer, total uint64) {
 	p.grant = total
-	if !p.grantDue {
-		p.grantDue = true
+	if !p.grantDue() {
 		g.due = append(g.due, p)
+		p.grantAt = len(g.due)
 	}
 }
 
-// take ends that: the grant of p is posted, or it is lost.
+// take ends that: the grant of p is posted, or it is lost. The last one takes its place.
 func (g *grants) take(p *peer) {
-	if p.grantDue {
-		p.grantDue = false
-		g.due = slices.DeleteFunc(g.due, func(q *peer) bool { return q == p })
+	if !p.grantDue() {
+		return
 	}
+	last := len(g.due) - 1
+	q := g.due[last]
+	g.due[p.grantAt-1], q.grantAt = q, p.grantAt
+	g.due[last], p.grantAt = nil, 0
+	g.due = g.due[:last]
 }
+
+// grantDue reports whether the newest grant to a peer is still to be posted: there was no room, or
+// no connection.
+func (p *peer) grantDue() bool { return p.grantAt > 0 }
 
 // Grant stores total into this rank's cell at the peer by RDMA WRITE. Without room Poll posts it
 // later: the newest total replaces all earlier ones, so a Grant needs no back-pressure.
@@ -74,7 +81,7 @@ func (l *Links) Grant(to int, total uint64) error {
 // regrant posts the grants that are due, to peers that have room. It reports whether some peer has
 // none: those to peers that are not connected yet wait until they are.
 func (l *Links) regrant() (due bool) {
-	for i := len(l.grants.due) - 1; i >= 0; i-- { // from the end, as each that is posted is taken out
+	for i := len(l.grants.due) - 1; i >= 0; i-- { // from the end: the place of one that is posted is taken by one that was visited
 		p := l.grants.due[i]
 		switch {
 		case p.state > linkUp:
@@ -82,7 +89,7 @@ func (l *Links) regrant() (due bool) {
 		case p.posted-p.done < p.limit:
 			_ = l.Grant(p.rank, p.grant) // an error loses the peer, which Sink.PeerLost reports
 		}
-		due = due || p.grantDue && p.state == linkUp
+		due = due || p.grantDue() && p.state == linkUp
 	}
 	return due
 }

@@ -6,11 +6,11 @@ package links
 func (l *Links) Drained() bool {
 	drained := true
 	for _, p := range l.made {
-		if p.state > linkUp || p.posted == p.done && !p.grantDue {
+		if p.state > linkUp || p.posted == p.done && !p.grantDue() {
 			continue // lost, or nothing outstanding
 		}
 		drained = false
-		if p.signalled != p.posted && !p.grantDue && l.budget.used < l.budget.total {
+		if p.signalled != p.posted && !p.grantDue() && l.budget.used < l.budget.total {
 			l.confirm(p)
 		}
 	}

@@ -33,8 +33,8 @@ type peer struct {
 	cellMR   verbs.MR // of cell; nil until the connection begins
 	cellAddr uint64   // of this rank's cell at the peer
 	cellRKey uint32
-	grantDue bool   // grant is still to be posted: there was no room, or no connection
-	grant    uint64 // with grantDue: newest total granted, bytes; it never shrinks
+	grantAt  int    // place in grants.due, plus one; 0: no grant is due
+	grant    uint64 // while one is due: newest total granted, bytes; it never shrinks
 
 	making *making // the connection, while it is being made
 	number uint64  // of the peer's transport, once it has told HELLO
@@ -128,7 +128,7 @@ func (p *peer) pairs() []verbs.QP {
 
 // close destroys a peer's queue pairs; all calls for it fail from then on.
 func (p *peer) close() error {
-	p.limit, p.grantDue, p.state = 0, false, linkLost
+	p.limit, p.grantAt, p.state = 0, 0, linkLost
 	p.endMaking()
 	if p.err == nil {
 		p.err = errClosed
