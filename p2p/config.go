@@ -25,7 +25,7 @@ const (
 	ProgressManual
 )
 
-// AsyncMode says whether the device makes progress while the program computes.
+// AsyncMode sets whether the device makes progress while the program computes.
 type AsyncMode uint8
 
 const (
@@ -103,7 +103,7 @@ type Config struct {
 	// default 1 MiB, from which on a transfer that goes on while the program computes saves more
 	// than it costs; -1: all are (TAGMATCH_OFFLOAD_MIN).
 	OffloadMin int
-	// Async says whether the device makes progress while the program computes (TAGMATCH_ASYNC:
+	// Async sets whether the device makes progress while the program computes (TAGMATCH_ASYNC:
 	// auto, on or off). It matches receives of a Comm and moves their bytes, over shared memory
 	// with the sender's processor alone. Over TCP a processor of the receiver must copy out of the
 	// socket: one that the program leaves free, or that of the computation. All else (raw messages,

@@ -170,9 +170,9 @@ func TestAny(reqs []Request) (i int, st Status, done bool, err error) {
 }
 
 // TestSome makes progress, consumes those of reqs that have ended, as WaitSome does, and returns
-// how many, perhaps none. active says whether others are left: when it is false, all of reqs have
-// been reported. An out without room reports nothing, however often it is called: WaitSome, which
-// would wait for ever, refuses it.
+// how many, perhaps none. active reports whether others are left: when it is false, all of reqs
+// have been reported. An out without room reports nothing, however often it is called:
+// WaitSome, which would wait for ever, refuses it.
 func TestSome(reqs []Request, out []Completion) (n int, active bool) {
 	n, active = takeSome(reqs, out)
 	if n == 0 && active {
@@ -201,8 +201,8 @@ func (r *Request) take(t *progress.Taker) (st Status, ended bool, err error) {
 	return st, true, err
 }
 
-// takeAny consumes the first request that has ended; i is -1 where none has. active says whether
-// there are others.
+// takeAny consumes the first request that has ended; i is -1 where none has. active reports
+// whether there are others.
 func takeAny(reqs []Request) (i int, st Status, active bool, err error) {
 	var t progress.Taker
 	defer t.Done()
@@ -215,8 +215,8 @@ func takeAny(reqs []Request) (i int, st Status, active bool, err error) {
 	return -1, nothing, active, nil
 }
 
-// takeSome consumes requests that have ended, as many as fit into out. active says whether others
-// have an outcome to give, now or later.
+// takeSome consumes requests that have ended, as many as fit into out. active reports whether
+// others have an outcome to give, now or later.
 func takeSome(reqs []Request, out []Completion) (n int, active bool) {
 	var t progress.Taker
 	defer t.Done()

@@ -138,10 +138,10 @@ func (e *Engine) confineLocked(context uint64, m Members) {
 	}
 }
 
-// Retire is called when this rank uses a context no more. Its receives end with cause, as they
-// would by Cancel, those too that lose their message later. Its sends go on. Messages that nobody
-// has received are discarded, also those that arrive until Callback.Reuse: for their senders they
-// were received. Contexts.Idle is called when what cannot be ended has ended.
+// Retire ends this rank's use of a context. Its receives end with cause, as they would by Cancel,
+// those too that lose their message later. Its sends go on. Messages that nobody has received are
+// discarded, also those that arrive until Callback.Reuse: for their senders they were received.
+// Contexts.Idle follows when what cannot be ended has ended.
 func (e *Engine) Retire(context uint64, cause error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -42,7 +42,7 @@ func (m *Message) hold(u *unexpected.Message) {
 	e.held[m.read.request()] = m
 }
 
-// fail is called when the request that m holds cannot be read any more.
+// fail keeps err for m, whose request cannot be read any more.
 func (m *Message) fail(err error) {
 	m.err = err
 	delete(m.e.held, m.read.request())

@@ -190,8 +190,7 @@ func (o *offload) roomy() bool {
 	return !o.full
 }
 
-// report is called when an operation that carries this unexpected_cnt was posted to the
-// device.
+// report follows that an operation with this unexpected_cnt was posted to the device.
 func (o *offload) report(count uint32) {
 	o.inv.reporting(o, count)
 	if o.reported != count {
@@ -226,7 +225,7 @@ func (o *offload) promote() (promoted int) {
 	return promoted
 }
 
-// unposted is called when software has removed a receive from the posted-receive queue, because a
+// unposted follows that software has removed a receive from the posted-receive queue, because a
 // message matches it or because it ends.
 func (o *offload) unposted(op *Op) {
 	if op.state == opPosted {
@@ -251,7 +250,7 @@ func (o *offload) unkeep(op *Op) {
 	op.kept = 0
 }
 
-// gone is called when an entry is known to have left the list.
+// gone counts an entry that is known to have left the list.
 func (o *offload) gone(op *Op) {
 	o.entries--
 	if op.added == o.reported && o.fresh > 0 {
@@ -292,8 +291,8 @@ func (o *offload) restless(n int) bool {
 	return o.due || o.handled != o.reported && (n == 0 && o.entries > 0 || o.handled-o.reported >= syncBound)
 }
 
-// tend is called after each poll of the transport, which reported n events, if restless says so. It
-// returns how many receives it has promoted.
+// tend does what restless reports after a poll of the transport with n events. It returns how many
+// receives it has promoted.
 func (o *offload) tend(n int) (posted int) {
 	if o.due {
 		posted = o.promote()
@@ -305,8 +304,8 @@ func (o *offload) tend(n int) (posted int) {
 	return posted
 }
 
-// pollingEnded is called when nobody will poll for a while, and the device works by itself: it
-// could not match entries that are dormant.
+// pollingEnded makes dormant entries live, as nobody will poll for a while: a device that works by
+// itself could not match them.
 func (o *offload) pollingEnded() {
 	if o.handled != o.reported && o.entries > 0 {
 		o.sync()
@@ -333,8 +332,8 @@ func (o *offload) del(op *Op) error {
 	return err
 }
 
-// answered is called when the device has removed or matched a cancelling receive. It reports
-// whether that was the last one.
+// answered counts a cancelling receive that the device has removed or matched. It reports whether
+// that was the last one.
 func (o *offload) answered() (last bool) {
 	o.cancelling--
 	return o.settled()

@@ -20,7 +20,7 @@ type Status struct {
 // refer to nothing of the program: neither buffer nor error nor Message (checkFree). What an eager
 // message needs comes first, in three cache lines; of a send that ends at once in two.
 type Op struct {
-	// Event says whether the operation has ended; the goroutine whose Take of it succeeds has
+	// Event reports whether the operation has ended; the goroutine whose Take of it succeeds has
 	// consumed the outcome and owns the Op.
 	wait.Event
 	pool *opPool // constant: where it comes from, and goes back to; nil for Failed

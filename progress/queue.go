@@ -174,7 +174,7 @@ func (r Request) freeLocked() {
 	}
 }
 
-// Over is called at the end of an operation, which was given away.
+// Over reports the outcome of an operation that was given away, or drops it: its Queue is closed.
 func (en *entry) Over() {
 	if q := en.q; q != nil {
 		q.pending.remove(en)

@@ -158,7 +158,7 @@ func (op *Op) endPosted(err error) {
 	op.complete(Status{}, err)
 }
 
-// unposted is called when software has removed a receive from the posted-receive queue.
+// unposted follows that software has removed a receive from the posted-receive queue.
 func (op *Op) unposted() {
 	e := op.e
 	op.unlisted()

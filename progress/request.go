@@ -107,8 +107,8 @@ func (r Request) Test() (Status, bool, error) {
 	return st, over, err
 }
 
-// Take is Test that makes no progress. taken says whether the outcome is this request's: not where
-// it is inactive.
+// Take is Test that makes no progress. taken reports whether the outcome is this request's: not
+// where it is inactive.
 func (r Request) Take() (st Status, over, taken bool, err error) {
 	if r.op == nil {
 		return Status{Source: nullSource}, true, false, nil

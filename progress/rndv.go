@@ -179,7 +179,7 @@ func (op *Op) releaseRead() {
 	op.e.reads.release(op.slot)
 }
 
-// unread is called when a receive does not read its message any more.
+// unread forgets who reads a message, as its receive does not any more.
 func (op *Op) unread() {
 	e := op.e
 	if name := op.read.request(); e.readers != nil && e.readers[name] == op {
@@ -218,8 +218,8 @@ func (op *Op) readMore() bool {
 	return true
 }
 
-// ReadDone is called when one read has ended. All reads of a receive have the same id, as only
-// their number matters.
+// ReadDone counts a read that has ended. All reads of a receive have the same id, as only their
+// number matters.
 func (s *sink) ReadDone(id uint64, err error) {
 	e := s.engine()
 	op := e.reads.byID(id)

@@ -115,7 +115,7 @@ func (op *Op) unpostedRead() {
 	}
 }
 
-// arrived is called when a read has ended, and fills the parts that it has brought.
+// arrived fills the parts that a read which has ended has brought.
 func (op *Op) arrived() {
 	v := op.vec
 	v.ended++

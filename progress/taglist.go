@@ -11,7 +11,7 @@ import (
 // removes it, because it was cancelled or its peer is lost, and Deleted ends it, unless the device
 // has matched it before (TMO 6.6).
 
-// Matched is called when the device has matched a receive.
+// Matched follows that the device has matched a receive.
 func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	e := s.engine()
 	op := e.off.slots.byID(id)
@@ -42,8 +42,8 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	}
 }
 
-// Delivered is called when the message of a matched receive is in its buffer, or will never be: err
-// says why not: the peer is lost, has withdrawn the message, or a buffer of it cannot be accessed.
+// Delivered ends a matched receive whose message is in its buffer, or never will be: err says why
+// not: the peer is lost, has withdrawn the message, or a buffer of it cannot be accessed.
 func (s *sink) Delivered(id uint64, n uint64, err error) {
 	e := s.engine()
 	op := s.matched("delivery", id)
@@ -79,7 +79,7 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 	op.complete(Status{p.rank, op.tag, int64(n)}, e.truncatedLocked(int(got), n))
 }
 
-// Incomplete is called when the device has matched a rendezvous request and leaves the read to
+// Incomplete takes over the read of a rendezvous request that the device has matched, and leaves to
 // software (TMO 6.7).
 func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 	s.engine()
@@ -198,8 +198,8 @@ func (e *Engine) keptInDevice(err error) {
 	}
 }
 
-// pollingEndedLocked is called when nobody polls any more and a device that works by itself could
-// move something large: for a receive in its list, or a rendezvous at either end. It tells it so.
+// pollingEndedLocked tells a device that works by itself that nobody polls any more, and that it
+// could move something large: for a receive in its list, or a rendezvous at either end.
 func (e *Engine) pollingEndedLocked() {
 	if e.broken != nil {
 		return
@@ -208,7 +208,7 @@ func (e *Engine) pollingEndedLocked() {
 	e.cfg.PollingEnded()
 }
 
-// leaveLocked is called by a call that has posted something, or has polled, and does not wait.
+// leaveLocked is the end of a call that has posted something, or has polled, and does not wait.
 func (e *Engine) leaveLocked() {
 	if e.wait.Large != 0 && e.cfg.PollingEnded != nil && !e.wait.Polling() {
 		e.pollingEndedLocked()

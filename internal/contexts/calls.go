@@ -124,8 +124,8 @@ func (cs *Contexts) Waits(c *Comm, world int) {
 	cs.begunLocked(c.Context).waits = world
 }
 
-// Inquire asks about the call that this rank has begun last. done is called when all have answered;
-// it must not block.
+// Inquire asks about the call that this rank has begun last, and calls done, which must not block,
+// when all have answered.
 func (cs *Contexts) Inquire(e progress.Callback, c *Comm, done func()) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

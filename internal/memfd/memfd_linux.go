@@ -47,9 +47,9 @@ func PageRound(n int) int {
 	return (n + page - 1) / page * page
 }
 
-// CanReserve reports whether the kernel allocates pages of a mapping and says whether it could, as
-// Linux does from 5.14 on, unless a filter of system calls forbids it. Where it does not, sparse
-// segments are Allocated and Populated, also those that peers have made.
+// CanReserve reports whether the kernel allocates pages of a mapping when asked to, and tells where
+// it could not, as Linux does from 5.14 on, unless a filter of system calls forbids it. Where it
+// does not, sparse segments are Allocated and Populated, also those that peers have made.
 var CanReserve = sync.OnceValue(func() bool {
 	b, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {

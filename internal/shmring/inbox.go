@@ -33,8 +33,8 @@ const (
 	slotMax = Slots - 1
 )
 
-// Inbox is a process's ready bitmap: peers set bits, the owner takes them. It also says whether the
-// owner polls, and for what it is to be woken.
+// Inbox is a process's ready bitmap: peers set bits, the owner takes them. It also tells
+// whether the owner polls, and for what it is to be woken.
 type Inbox struct{ m *inbox }
 
 // NewInbox makes an inbox over mem, which must be zero at first and stay mapped. The owner and each

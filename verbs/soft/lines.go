@@ -17,7 +17,7 @@ import (
 type lines struct {
 	d       *Device
 	peers   map[wire.DeviceID]*line
-	waiting []*line      // with messages to send; Device.telling says whether there are any
+	waiting []*line      // with messages to send; Device.telling reports whether there are any
 	told    fifo[toldBy] // not polled yet
 }
 

@@ -101,7 +101,7 @@ func (c *queueCheck) drop(m *Message) {
 	}
 }
 
-// request is called for each request that is kept.
+// request counts a request that is kept.
 func (c *queueCheck) request(m *Message) { c.use(m, 1) }
 
 func (c *queueCheck) use(m *Message, more int) {

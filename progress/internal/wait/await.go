@@ -76,7 +76,7 @@ func (s *Set) AwaitOwn(ctx context.Context, ev *Event, op Operation) (unmarked b
 	return false, s.Await(ctx, ev, op, ev.Gen())
 }
 
-// awaitSlow is Await after the first polls; role says whether the caller has the poller role.
+// awaitSlow is Await after the first polls; role reports whether the caller has the poller role.
 func (s *Set) awaitSlow(ctx context.Context, ev *Event, op Operation, gen uint64, role bool) error {
 	s.waited()
 	for {
@@ -120,8 +120,8 @@ func (s *Set) endRole() {
 // leaveRole gives the poller role up, by a waiter that goes.
 func (s *Set) leaveRole() { s.polled(true) }
 
-// polled is called by a waiter that goes and has polled; role says whether it has the poller role,
-// which it gives up then.
+// polled has a waiter that goes, and has polled, give up the poller role, if role says that it has
+// that.
 func (s *Set) polled(role bool) {
 	if role {
 		s.endRole()

@@ -22,7 +22,7 @@
 //	engine ──► Watch       Link, Unlink                            with the lock held
 //	Event  ──► Watcher     Over                                    with the lock held
 //
-// An operation embeds an Event, which says whether it has ended. The engine ends it by Set.End,
+// An operation embeds an Event, which reports whether it has ended. The engine ends it by Set.End,
 // mostly from within Poll; whoever takes its outcome afterwards, by Event.Take, needs no lock. Who
 // is to be told of ends without waiting for each, as a queue of completions is, links a Watch to
 // the Event; Event.Give takes the outcome away from all others.

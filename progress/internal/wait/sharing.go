@@ -158,7 +158,7 @@ func (s *Set) parksSoon() bool { return s.sharing.load == loadLong && s.cfg.Spin
 
 func (s *Set) setHold() { s.hold = s.sharing.policy(s.cfg.SpinLimit, false, 0).hold }
 
-// waited is called at each wait that its first polls do not end.
+// waited counts a wait that its first polls have not ended.
 func (s *Set) waited() {
 	var now time.Time
 	if s.sharing.load == loadLong {

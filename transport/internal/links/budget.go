@@ -21,7 +21,7 @@ type budget struct {
 // open sets the budget of all peers, and has every so many requests of one signalled.
 func (b *budget) open(total int) { b.total, b.mark = uint32(total), uint32(total)/2 }
 
-// crowded is called for a request that is to be posted while half of the budget is in use or more.
+// crowded has requests signalled, as half of the budget is in use or more when one is to be posted.
 // It reports whether all of it is.
 func (l *Links) crowded() (full bool) {
 	b := &l.budget
