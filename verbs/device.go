@@ -64,6 +64,14 @@ type Sharer interface {
 	Share(buf []byte, fd int) (io.Closer, error)
 }
 
+// Identifier is a Device whose addresses say who they are of, beside the way there.
+type Identifier interface {
+	// Identity returns what tells the device at addr from all others, which may be a part of addr:
+	// if it is equal, two addresses are of one device, or one of them is false. Of what is no
+	// address it returns all.
+	Identity(addr []byte) []byte
+}
+
 // Async is a Device that needs to be told to work by itself while its program computes. A NIC does
 // so anyway, and is none.
 type Async interface {

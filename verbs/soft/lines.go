@@ -55,6 +55,9 @@ func (d *Device) Reaches(addr []byte) (string, error) {
 	return d.firstWire(op, a, func(w wire.Wire) error { return w.Reaches(a) })
 }
 
+// Identity implements verbs.Identifier.
+func (d *Device) Identity(addr []byte) []byte { return wire.Identity(addr) }
+
 // Tell sends a message to the device at to.
 func (d *Device) Tell(to, msg []byte) error {
 	const op = "tell"

@@ -38,13 +38,21 @@ func (l *Links) connect(rank int, addr []byte) error {
 	if _, err := l.cfg.Device.Reaches(a.Device); err != nil {
 		return err
 	}
-	key := maphash.Bytes(l.seed, a.Device)
-	if other := l.byDevice.Find(key); other >= 0 { // or, once in 2^64 pairs, one whose address has the same hash
+	key := l.deviceKey(a.Device)
+	if other := l.byDevice.Find(key); other >= 0 { // or, once in 2^64 pairs, one with the same hash
 		return fmt.Errorf("its device is that of rank %d: one of the two addresses is false", other)
 	}
 	l.byDevice.Add(key, uint32(rank))
 	l.addrs[rank] = a.Device
 	return nil
+}
+
+// deviceKey is the key in byDevice of the device at an address: a hash of its identity.
+func (l *Links) deviceKey(device []byte) uint64 {
+	if d, ok := l.cfg.Device.(verbs.Identifier); ok {
+		device = d.Identity(device)
+	}
+	return maphash.Bytes(l.seed, device)
 }
 
 // making is a connection while it is being made.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"syscall"
 
@@ -88,7 +87,7 @@ func (l *Links) told(t *verbs.Told) {
 
 // rankAt returns the rank with a device, -1 if there is none. No two have the same, see connect.
 func (l *Links) rankAt(device []byte) int {
-	rank := l.byDevice.Find(maphash.Bytes(l.seed, device))
+	rank := l.byDevice.Find(l.deviceKey(device))
 	if rank < 0 || !bytes.Equal(l.addrs[rank], device) {
 		return -1
 	}

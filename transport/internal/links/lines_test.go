@@ -365,6 +365,19 @@ func TestTwoOnOneDevice(t *testing.T) {
 	}
 }
 
+// TestIdentityOfAnother: so is a rank whose address has the identity of another's device, and says
+// that it is elsewhere.
+func TestIdentityOfAnother(t *testing.T) {
+	r := newTrio(t, 16)
+	a, own := r.a.self, r.a.cfg.Device.Address()
+	r.a.addrs[2] = nil
+	for rank, addr := range [][]byte{own, r.a.addrs[1]} {
+		a.Rank, a.Device = 2, bytes.Clone(addr)
+		a.Device[len("TMA1")+16]++ // the host, behind the identity
+		require.ErrorContains(t, r.a.Connect(2, a.Encode()), fmt.Sprintf("its device is that of rank %d", rank))
+	}
+}
+
 // TestReminder: the log says once which rank has not answered, and nothing of those that have, or
 // are lost.
 func TestReminder(t *testing.T) {

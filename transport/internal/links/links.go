@@ -28,7 +28,7 @@ type Links struct {
 	made  []*peer  // all but fresh
 	byQPN Index    // rank of each queue pair
 
-	byDevice Index        // rank with each device, by a hash of its address
+	byDevice Index        // rank with each device, see deviceKey
 	seed     maphash.Seed // of that hash
 	unmade   []*peer      // those for whose connection something may be due, see making.listed
 	dying    []*peer      // those in state linkDying

@@ -100,6 +100,14 @@ func DecodeAddress(b []byte) (*Address, error) {
 	return a, nil
 }
 
+// Identity returns the ID in an encoded address, or all of b if it has none.
+func Identity(b []byte) []byte {
+	if len(b) < addressFixed {
+		return b
+	}
+	return b[len(addressMagic):][:len(DeviceID{})]
+}
+
 func (a *Address) decodeTexts(b []byte) error {
 	var ok bool
 	if a.SHM, b, ok = CutText(b); !ok || len(b) == 0 {
