@@ -1,0 +1,5 @@
+//go:build !arm64
+
+package abi
+
+const mutexWords = 5
