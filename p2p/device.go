@@ -102,12 +102,16 @@ func (w *World) openTransport(sink transport.Sink) (transport.Transport, error) 
 	return mux.New(w.size, sink, open...)
 }
 
-// transport is the transport that was named or, with "auto", the one whose device matches.
+// transport is the transport that was named or, with "auto", tmsrq where the first device matches
+// tags.
 func (w *World) transport() string {
-	if w.cfg.Transport == settings.Auto {
-		return settings.TMSRQ
+	switch {
+	case w.cfg.Transport != settings.Auto:
+		return w.cfg.Transport
+	case w.parts.devs[0].Attr().TM.Flags&verbs.TMCapRC == 0:
+		return settings.RC
 	}
-	return w.cfg.Transport
+	return settings.TMSRQ
 }
 
 // transportOn makes the transport of one device.
@@ -129,7 +133,7 @@ type opening struct {
 // openings chooses the devices.
 func (w *World) openings(secret []byte) (list []opening) {
 	add := func(name string, fabric *soft.Fabric, wires ...string) {
-		list = append(list, opening{name, func() (verbs.Device, error) { return w.openSoft(name, secret, fabric, wires...) }})
+		list = append(list, opening{name, func() (verbs.Device, error) { return w.openSoft(name, secret, nil, fabric, wires...) }})
 	}
 	h, hooked := w.parts.boot.(*hook.Wiring)
 	switch names := w.cfg.Device; {
@@ -154,9 +158,9 @@ func (w *World) openings(secret []byte) (list []opening) {
 }
 
 // openSoft opens a software device.
-func (w *World) openSoft(name string, secret []byte, fabric *soft.Fabric, wires ...string) (verbs.Device, error) {
+func (w *World) openSoft(name string, secret, carried []byte, fabric *soft.Fabric, wires ...string) (*soft.Device, error) {
 	within, _ := ports.Parse(w.cfg.Ports) // it is valid
-	dev, err := soft.Open(soft.Config{Name: name, Wires: wires, Fabric: fabric, Secret: secret, TLS: w.parts.tls, Rank: w.rank, Logger: w.cfg.Logger,
+	dev, err := soft.Open(soft.Config{Name: name, Wires: wires, Carried: carried, Fabric: fabric, Secret: secret, TLS: w.parts.tls, Rank: w.rank, Logger: w.cfg.Logger,
 		TCPPorts: within, TCPListen: listenAddress(w.parts.boot.Info().LocalIP), PeerTimeout: w.cfg.PeerTimeout})
 	if err != nil {
 		return nil, err
@@ -170,7 +174,9 @@ func (w *World) openSoft(name string, secret []byte, fabric *soft.Fabric, wires 
 // openDriver opens a device of a registered driver.
 func (w *World) openDriver(d verbs.Driver, name string, secret []byte) (verbs.Device, error) {
 	return d.Open(name, verbs.DriverConfig{Rank: w.rank, Logger: w.cfg.Logger,
-		Lines: func() (verbs.Device, error) { return w.openSoft(name+" (lines)", secret, nil, soft.WireTCP) }})
+		Lines: func(carried []byte) (verbs.LineDevice, error) {
+			return w.openSoft(name+" (lines)", secret, carried, nil, soft.WireTCP)
+		}})
 }
 
 // listenAddress is the address at which the other ranks can reach this host, according to the

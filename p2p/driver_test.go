@@ -24,16 +24,28 @@ type testDevice struct {
 
 func (d testDevice) Name() string { return d.name }
 
+// plainDevice matches no tags.
+type plainDevice struct{ testDevice }
+
+func (d plainDevice) Attr() verbs.DeviceAttr {
+	attr := d.testDevice.Attr()
+	attr.TM = verbs.TMCaps{}
+	return attr
+}
+
 func (testDriver) Name() string               { return "test" }
-func (testDriver) Devices() ([]string, error) { return []string{"test0", "broken0"}, nil }
+func (testDriver) Devices() ([]string, error) { return []string{"test0", "plain0", "broken0"}, nil }
 
 func (testDriver) Open(name string, cfg verbs.DriverConfig) (verbs.Device, error) {
 	if name == "broken0" {
 		return nil, errors.New("its port is down")
 	}
-	dev, err := cfg.Lines()
+	dev, err := cfg.Lines(nil)
 	if err != nil {
 		return nil, err
+	}
+	if name == "plain0" {
+		return plainDevice{testDevice{dev, name}}, nil
 	}
 	return testDevice{dev, name}, nil
 }
@@ -50,6 +62,15 @@ func TestDriver(t *testing.T) {
 				exchange(t, w, memory.Bytes(), 0, 1000, 1<<20)
 				exchange(t, w, make([]byte, 4<<20), 0, 1000, 1<<20)
 				require.NoError(t, memory.Close())
+			})
+		})
+	}
+	for device, want := range map[string]string{"test0": "tmsrq", "plain0": "rc"} {
+		t.Run("auto on "+device, func(t *testing.T) {
+			skipUnlessLinux(t, device)
+			p2ptest.RunConfig(t, 2, p2p.Config{Device: device}, func(w *p2p.World) {
+				require.Equal(t, want, w.Metrics().Transport)
+				exchange(t, w, make([]byte, 3<<20), 0, 1000, 1<<20)
 			})
 		})
 	}

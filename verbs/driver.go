@@ -25,10 +25,18 @@ type Driver interface {
 type DriverConfig struct {
 	Rank   int          // of this process, for error messages
 	Logger *slog.Logger // nil: silent
-	// Lines opens a device between hosts for this job, with its secret and TLS, whose Tell,
-	// PollTold and Reaches can be those of a device that has none of its own. Who calls it closes
-	// it.
-	Lines func() (Device, error)
+	// Lines opens a device between hosts for this job, with its secret and TLS, whose Address, Tell
+	// and PollTold can be those of a device that has none of its own. carried, at most 64 bytes, is
+	// what peers need to know of that device. Who calls it closes it.
+	Lines func(carried []byte) (LineDevice, error)
+}
+
+// LineDevice is a device whose lines another one has for its own.
+type LineDevice interface {
+	Device
+	// Carried is what the device with that address was opened with, see DriverConfig.Lines. EINVAL:
+	// addr is no address.
+	Carried(addr []byte) ([]byte, error)
 }
 
 var (

@@ -30,7 +30,7 @@ func (d *testDriver) Open(name string, cfg verbs.DriverConfig) (verbs.Device, er
 	if name == "broken0" {
 		return nil, errors.New("its port is down")
 	}
-	return cfg.Lines()
+	return cfg.Lines(nil)
 }
 
 // TestInfoOfDrivers: the devices of drivers that are linked in are shown as the others are.

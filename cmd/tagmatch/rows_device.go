@@ -33,7 +33,7 @@ func deviceRows(func(string) string) ([]row, error) {
 			rows = append(rows, row{"driver " + d.Name(), notAvailable, err.Error(), ""})
 		}
 		for _, name := range names {
-			add("device "+name, func() (verbs.Device, error) { return d.Open(name, verbs.DriverConfig{Lines: openSoft(soft.WireTCP)}) },
+			add("device "+name, func() (verbs.Device, error) { return d.Open(name, verbs.DriverConfig{Lines: openLines}) },
 				row{"device " + name, "driver", d.Name(), ""})
 		}
 	}
@@ -42,6 +42,10 @@ func deviceRows(func(string) string) ([]row, error) {
 
 // notAvailable is the name of the row of what this host lacks.
 const notAvailable = "not available"
+
+func openLines(carried []byte) (verbs.LineDevice, error) {
+	return soft.Open(soft.Config{Wires: []string{soft.WireTCP}, Carried: carried})
+}
 
 func openSoft(wire string) func() (verbs.Device, error) {
 	return func() (verbs.Device, error) { return soft.Open(soft.Config{Wires: []string{wire}}) }

@@ -48,6 +48,10 @@ type Config struct {
 	// noticed at once, a stopped one is waited for. Default 20 s, at least keepalive.Min.
 	PeerTimeout time.Duration
 
+	// Carried is added to the device's address, at most 64 bytes, which Device.Carried tells of each
+	// address.
+	Carried []byte
+
 	MaxInline int // largest inline payload, bytes; default 64 KiB
 	RingBytes int // shm: bytes of each receive ring, a power of two, the same on all devices; default 256 KiB, 16 until it is full
 

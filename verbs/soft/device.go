@@ -104,6 +104,8 @@ var (
 	_ verbs.Device = (*Device)(nil)
 	_ verbs.Sharer = (*Device)(nil)
 	_ verbs.Async  = (*Device)(nil)
+
+	_ verbs.LineDevice = (*Device)(nil)
 )
 
 // Open opens a device on the wires that cfg names.
@@ -114,7 +116,7 @@ func Open(cfg Config) (*Device, error) {
 	d := &Device{cfg: cfg, regions: mem.NewTable(), now: wire.Monotonic, qps: make([]*queuePair, 1), qpGen: make([]uint32, 1), inv: newChecks()}
 	d.lines = lines{d: d, peers: map[wire.DeviceID]*line{}}
 	d.self.ID = wire.NewDeviceID()
-	d.self.Rank, d.self.PID = uint32(cfg.Rank), uint32(os.Getpid())
+	d.self.Rank, d.self.PID, d.self.Carried = uint32(cfg.Rank), uint32(os.Getpid()), string(cfg.Carried)
 	var err error
 	if d.notif, err = d.makeNotifier(); err != nil {
 		return nil, fmt.Errorf("verbs/soft: open: wires %v: %w", cfg.Wires, err)
@@ -161,6 +163,9 @@ func (c *Config) fill() error {
 	}
 	if c.PeerTimeout == 0 {
 		c.PeerTimeout = DefaultPeerTimeout
+	}
+	if len(c.Carried) > wire.MaxCarried {
+		errs = append(errs, fmt.Errorf("Carried has %d bytes: use at most %d", len(c.Carried), wire.MaxCarried))
 	}
 	if c.PeerTimeout < keepalive.Min {
 		errs = append(errs, fmt.Errorf("PeerTimeout is %v: use at least %v", c.PeerTimeout, keepalive.Min))
@@ -251,6 +256,15 @@ func (d *Device) Attr() verbs.DeviceAttr { return d.attr }
 
 // Address returns the address that peers put into QPAttr.AV. The caller must not change it.
 func (d *Device) Address() []byte { return d.encoded }
+
+// Carried returns the Config.Carried of the device with an address.
+func (d *Device) Carried(addr []byte) ([]byte, error) {
+	a, err := wire.DecodeAddress(addr)
+	if err != nil {
+		return nil, fail("reaches", syscall.EINVAL, err.Error())
+	}
+	return []byte(a.Carried), nil
+}
 
 // PollAsync takes the oldest asynchronous event (ibv_get_async_event); false: there is none.
 func (d *Device) PollAsync() (verbs.AsyncEvent, bool) {

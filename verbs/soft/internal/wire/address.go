@@ -25,17 +25,21 @@ type Address struct {
 	SHM  string   // abstract Unix socket; empty: no shm
 	TCP  []string // host:port, alternatives; empty: no tcp
 	Loop uint64   // identity of the loop wire's fabric; 0: none
+	// Carried is what the device of a driver that has its lines from this one adds, at most
+	// MaxCarried bytes: see verbs.LineDevice.
+	Carried string
 }
 
 // The encoded form is: magic with the version in its last byte, ID, Host, Rank, PID, Loop, SHM, the
-// number of strings in TCP, those. Integers are little-endian; a string follows a byte with its
+// number of strings in TCP, those, Carried. Integers are little-endian; a string follows a byte with its
 // length.
 const (
-	addressMagic   = "TMA\x01"
+	addressMagic   = "TMA\x02"
 	addressFixed   = len(addressMagic) + 16 + 16 + 4 + 4 + 8
 	maxAddressText = 255
 	MaxAddressTCP  = 16
-	MaxAddressSize = addressFixed + 1 + maxAddressText + 1 + MaxAddressTCP*(1+maxAddressText)
+	MaxCarried     = 64
+	MaxAddressSize = addressFixed + 1 + maxAddressText + 1 + MaxAddressTCP*(1+maxAddressText) + 1 + MaxCarried
 )
 
 var errAddressShort = errors.New("device address is cut short")
@@ -60,7 +64,7 @@ func (a *Address) Encode() []byte {
 		}
 	}
 	b[at] = byte(n)
-	return b
+	return AppendText(b, a.Carried)
 }
 
 // AppendText appends a string that CutText reads. One that is too long becomes empty.
@@ -127,6 +131,12 @@ func (a *Address) decodeTexts(b []byte) error {
 			return errors.New("device address with an empty tcp candidate")
 		}
 		a.TCP = append(a.TCP, c)
+	}
+	if a.Carried, b, ok = CutText(b); !ok {
+		return errAddressShort
+	}
+	if len(a.Carried) > MaxCarried {
+		return fmt.Errorf("device address that carries %d bytes: the most is %d", len(a.Carried), MaxCarried)
 	}
 	if len(b) != 0 {
 		return fmt.Errorf("device address with %d bytes too many", len(b))

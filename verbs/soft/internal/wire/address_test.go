@@ -8,7 +8,7 @@ import (
 )
 
 func sampleAddress() *Address {
-	a := &Address{Rank: 7, PID: 4711, SHM: "@tagmatch/1", TCP: []string{"10.0.0.1:4000", "[::1]:4000"}, Loop: 1 << 40}
+	a := &Address{Rank: 7, PID: 4711, SHM: "@tagmatch/1", TCP: []string{"10.0.0.1:4000", "[::1]:4000"}, Loop: 1 << 40, Carried: "a port"}
 	for i := range a.ID {
 		a.ID[i], a.Host[i] = byte(i), byte(100+i)
 	}
@@ -45,10 +45,12 @@ func TestAddressRefused(t *testing.T) {
 	require.ErrorContains(t, err, "too many")
 	_, err = DecodeAddress(make([]byte, MaxAddressSize+1))
 	require.ErrorContains(t, err, "the most is")
+	_, err = DecodeAddress((&Address{Carried: strings.Repeat("x", MaxCarried+1)}).Encode())
+	require.ErrorContains(t, err, "carries 65 bytes: the most is 64")
 	newer := append([]byte(nil), good...)
 	newer[3]++
 	_, err = DecodeAddress(newer)
-	require.ErrorContains(t, err, "version 2")
+	require.ErrorContains(t, err, "version 3")
 	newer[0] = 'X'
 	_, err = DecodeAddress(newer)
 	require.ErrorContains(t, err, "not the address")
