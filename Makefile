@@ -1,5 +1,5 @@
-# The commands of this project. Everything works with Go alone, except lint, race, ci and nightly (see .ci/run for what those need).
-.PHONY: test race lint ci nightly bench fmt
+# The commands of this project. Everything works with Go alone, except lint, race, ci, nightly (see .ci/run for what those need) and vm (Debian; it installs what it needs).
+.PHONY: test race lint ci nightly bench fmt vm
 
 all = ./... ./bench/... # the modules that go.work joins
 
@@ -17,6 +17,12 @@ fmt:
 
 bench: ## the side-by-side comparison with UCX, Open MPI and MPICH
 	go run ./bench compare
+
+vm: ## libibverbs and the kernel's software RDMA, in a virtual machine
+	test/vm/check
+	test/vm/gotest -tags rxe ./verbs/ibverbs
+	test/vm/gotest -kernel 6.12 -tags rxe ./verbs/ibverbs
+	test/vm/gotest -kernel 6.12 -loss 2% -limit 900 -tags rxe ./verbs/ibverbs
 
 ci: ## everything that must hold for a change
 	.ci/run

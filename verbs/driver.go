@@ -34,6 +34,7 @@ type DriverConfig struct {
 // LineDevice is a device whose lines another one has for its own.
 type LineDevice interface {
 	Device
+	Identifier
 	// Carried is what the device with that address was opened with, see DriverConfig.Lines. EINVAL:
 	// addr is no address.
 	Carried(addr []byte) ([]byte, error)

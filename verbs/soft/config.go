@@ -48,8 +48,8 @@ type Config struct {
 	// noticed at once, a stopped one is waited for. Default 20 s, at least keepalive.Min.
 	PeerTimeout time.Duration
 
-	// Carried is added to the device's address, at most 64 bytes, which Device.Carried tells of each
-	// address.
+	// Carried is added to the device's address, at most 64 bytes, which Device.Carried tells of
+	// each address.
 	Carried []byte
 
 	MaxInline int // largest inline payload, bytes; default 64 KiB

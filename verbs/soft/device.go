@@ -257,15 +257,6 @@ func (d *Device) Attr() verbs.DeviceAttr { return d.attr }
 // Address returns the address that peers put into QPAttr.AV. The caller must not change it.
 func (d *Device) Address() []byte { return d.encoded }
 
-// Carried returns the Config.Carried of the device with an address.
-func (d *Device) Carried(addr []byte) ([]byte, error) {
-	a, err := wire.DecodeAddress(addr)
-	if err != nil {
-		return nil, fail("reaches", syscall.EINVAL, err.Error())
-	}
-	return []byte(a.Carried), nil
-}
-
 // PollAsync takes the oldest asynchronous event (ibv_get_async_event); false: there is none.
 func (d *Device) PollAsync() (verbs.AsyncEvent, bool) {
 	if invariant.Enabled {

@@ -89,6 +89,15 @@ func (d *Device) Tell(to, msg []byte) error {
 	return nil
 }
 
+// Carried returns the Config.Carried of the device with an address.
+func (d *Device) Carried(addr []byte) ([]byte, error) {
+	a, err := wire.DecodeAddress(addr)
+	if err != nil {
+		return nil, fail("reaches", syscall.EINVAL, err.Error())
+	}
+	return []byte(a.Carried), nil
+}
+
 // PollTold takes the oldest message, or end of a line.
 func (d *Device) PollTold() (verbs.Told, bool) {
 	if invariant.Enabled {

@@ -198,8 +198,9 @@ func rtrAttr(peer verbs.Device, num uint32) (*verbs.QPAttr, verbs.QPAttrMask) {
 		RQPSN: 5, MaxDestRdAtomic: 16, MinRNRTimer: 14}, verbs.QPMaskRTR
 }
 
+// rtsAttr: to rxe 7 retries are retries for ever.
 func rtsAttr(rnr uint8) (*verbs.QPAttr, verbs.QPAttrMask) {
-	return &verbs.QPAttr{State: verbs.QPSRTS, SQPSN: 5, MaxRdAtomic: 16, RetryCnt: 7, RNRRetry: rnr, Timeout: 14}, verbs.QPMaskRTS
+	return &verbs.QPAttr{State: verbs.QPSRTS, SQPSN: 5, MaxRdAtomic: 16, RetryCnt: 6, RNRRetry: rnr, Timeout: 17}, verbs.QPMaskRTS
 }
 
 // raise brings a QP to RTS.
@@ -278,7 +279,7 @@ func (n *node) shut() {
 // until polls until cond holds.
 func (e *env) until(what string, cond func() bool) {
 	e.t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(max(patience, testlevel.Patience(e.opts.Patience)))
 	oneP := runtime.GOMAXPROCS(0) == 1
 	for i := 1; !cond(); i++ {
 		e.poll()

@@ -207,7 +207,7 @@ func testRefusedUnchanged(e *env, n *node) {
 		}
 		e.ok(qp.Modify(n.stepTo(qp, to)))
 	}
-	if a, _ := e.query(qp); a.Port != 1 || a.PKeyIndex != 0 || a.RNRRetry != 7 || a.RetryCnt != 7 || a.MinRNRTimer != 14 ||
+	if a, _ := e.query(qp); a.Port != 1 || a.PKeyIndex != 0 || a.RNRRetry != 7 || a.RetryCnt != 6 || a.MinRNRTimer != 14 ||
 		a.AccessFlags != allAccess || a.State != verbs.QPSRTS {
 		e.t.Errorf("%+v", a)
 	}

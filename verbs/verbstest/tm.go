@@ -3,6 +3,7 @@ package verbstest
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -24,7 +25,12 @@ type TagOptions struct {
 
 	Unnamed  bool // a completion with MATCH names no queue pair (TMO 9)
 	Silent   bool // the peer of a queue pair that is destroyed or reset is not told
+	ByItself bool // the device works while nobody polls it, and may be faster than the test
 	NoEvents bool // a queue pair that fails has no event, except by the end of its peer's device
+
+	// Patience is for how long a test waits for what should happen, where the devices are slow, or
+	// a wire loses packets. Default 20 s.
+	Patience time.Duration
 
 	LeftOut testlevel.LeftOut // the rules and scenarios that do not hold
 

@@ -31,8 +31,8 @@ type Address struct {
 }
 
 // The encoded form is: magic with the version in its last byte, ID, Host, Rank, PID, Loop, SHM, the
-// number of strings in TCP, those, Carried. Integers are little-endian; a string follows a byte with its
-// length.
+// number of strings in TCP, those, Carried. Integers are little-endian; a string follows a byte
+// with its length.
 const (
 	addressMagic   = "TMA\x02"
 	addressFixed   = len(addressMagic) + 16 + 16 + 4 + 4 + 8

@@ -1,0 +1,7 @@
+package hang
+
+import "testing"
+
+func TestHangs(*testing.T) {
+	select {}
+}

@@ -1,0 +1,2 @@
+// Package none has a test file without tests.
+package none

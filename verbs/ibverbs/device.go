@@ -1,0 +1,182 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"syscall"
+
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/abi"
+	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/ccall"
+)
+
+// device is an opened port. Its address is that of its lines.
+type device struct {
+	*port
+	here     location
+	gidIndex uint32
+	attr     verbs.DeviceAttr
+	lines    *lines
+	async    *asyncEvents
+	objects  int // that exist: Close needs 0
+	mu       sync.Mutex
+	channels []*channel     // guarded by mu
+	free     []*channelSlot // those of the mapping that no channel has
+	qps      map[*queuePair]struct{}
+	srqs     uint32 // number of the newest SRQ
+	poll     ccall.Call
+	logger   *slog.Logger
+	closed   bool
+}
+
+var _ verbs.Identifier = (*device)(nil)
+
+// newDevice makes a device of a port, which it closes with itself; not after an error.
+func newDevice(p *port, cfg verbs.DriverConfig) (d *device, err error) {
+	logger := cfg.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	d = &device{port: p, qps: map[*queuePair]struct{}{}, logger: logger}
+	if d.here, d.gidIndex, err = p.locate(); err != nil {
+		return nil, err
+	}
+	if d.attr, err = p.limits(); err != nil {
+		return nil, err
+	}
+	if d.attr.MaxInline, err = p.largestInline(); err != nil {
+		return nil, err
+	}
+	m, err := newMapping(d.attr.MaxSGE, d.attr.MaxInline)
+	if err != nil {
+		return nil, err
+	}
+	old := p.mem
+	p.mem = m
+	if err := unmap(old.all); err != nil {
+		return nil, err
+	}
+	for i := range m.slots {
+		d.free = append(d.free, &m.slots[i])
+	}
+	d.poll = ccall.Call{Fn: p.context().Ops.PollCQ, Args: [6]uintptr{2: addr(&m.completions[0])}}
+	if d.lines, err = openLines(d, cfg); err != nil {
+		return nil, err
+	}
+	if d.async, err = startAsync(d); err != nil {
+		return nil, errors.Join(err, d.lines.close())
+	}
+	logger.Info("RDMA device", "port", p.String(), "mtu", d.here.mtu.Bytes(), "gid index", d.gidIndex)
+	return d, nil
+}
+
+// limits are the limits of the device, but for the largest inline payload.
+func (p *port) limits() (verbs.DeviceAttr, error) {
+	a, err := p.queryDevice()
+	if err != nil {
+		return verbs.DeviceAttr{}, err
+	}
+	o := &a.Orig
+	return verbs.DeviceAttr{
+		MaxQP: int(o.MaxQP), MaxQPWR: int(o.MaxQPWR), MaxSGE: int(min(o.MaxSGE, o.MaxSRQSGE)),
+		MaxCQ: int(o.MaxCQ), MaxCQE: int(o.MaxCQE),
+		MaxSRQ: int(o.MaxSRQ), MaxSRQWR: int(o.MaxSRQWR), SRQSGE: int(o.MaxSRQSGE),
+		MaxMR: int(o.MaxMR), MaxMsgSize: uint64(p.mem.port.MaxMsgSz),
+		MaxQPRdAtom: int(min(o.MaxQPRdAtom, 255)), MaxQPInitRdAtom: int(min(o.MaxQPInitRdAtom, 255)),
+		MaxMTU: verbs.MTU(p.mem.port.ActiveMTU),
+	}, nil
+}
+
+// largestInline tries which inline payload a queue pair is granted, from 512 bytes down.
+func (p *port) largestInline() (int, error) {
+	pd, err := object("alloc_pd", p.lib.allocPD, p.ctx)
+	if err != nil {
+		return 0, err
+	}
+	cq, err := object("create_cq", p.lib.createCQ, p.ctx, 1, 0, 0, 0)
+	if err != nil {
+		return 0, errors.Join(err, status("dealloc_pd", p.lib.deallocPD, pd))
+	}
+	granted := 0
+	for most := uint32(512); most > 0 && granted == 0; most -= 32 {
+		p.mem.qpInit = abi.QPInitAttr{SendCQ: cq, RecvCQ: cq, QPType: uint32(verbs.QPTRC),
+			Cap: abi.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: most}}
+		if qp, _ := call(p.lib.createQP, pd, addr(&p.mem.qpInit)); qp != 0 {
+			granted = int(min(p.mem.qpInit.Cap.MaxInlineData, 512))
+			err = errors.Join(err, status("destroy_qp", p.lib.destroyQP, qp))
+		}
+	}
+	err = errors.Join(err, status("destroy_cq", p.lib.destroyCQ, cq), status("dealloc_pd", p.lib.deallocPD, pd))
+	return granted, err
+}
+
+func (d *device) Name() string           { return deviceName }
+func (d *device) Attr() verbs.DeviceAttr { return d.attr }
+
+// Close ends what runs for the device before it closes the context.
+func (d *device) Close() error {
+	switch {
+	case d.closed:
+		return fail("close_device", syscall.EINVAL, "it is closed already")
+	case d.objects > 0:
+		return fail("close_device", syscall.EBUSY, fmt.Sprintf("the device has %d objects", d.objects))
+	}
+	d.closed = true
+	return errors.Join(d.async.close(), d.lines.close(), d.port.close())
+}
+
+// Reaches tells by the two addresses.
+func (d *device) Reaches(addr []byte) (string, error) {
+	to, err := d.location("reaches", addr)
+	if err != nil {
+		return "", err
+	}
+	wire, err := d.here.wire(&to)
+	if err == nil {
+		_, err = d.lines.dev.Reaches(addr)
+	}
+	if err != nil {
+		return "", fail("reaches", syscall.EHOSTUNREACH, err.Error())
+	}
+	return wire, nil
+}
+
+// location is that of the device with an address.
+func (d *device) location(op string, addr []byte) (location, error) {
+	carried, err := d.lines.dev.Carried(addr)
+	if err != nil {
+		return location{}, err
+	}
+	to, err := decodeLocation(carried)
+	if err != nil {
+		return location{}, fail(op, syscall.EINVAL, err.Error())
+	}
+	return to, nil
+}
+
+// created counts an object; its destruction calls destroyed.
+func (d *device) created(p uintptr, err error) (uintptr, error) {
+	if err == nil {
+		d.objects++
+	}
+	return p, err
+}
+
+// destroyed counts what a call that destroys an object has done.
+func (d *device) destroyed(err error) error {
+	if err == nil {
+		d.objects--
+	}
+	return err
+}
+
+// wake ends what waits for completions, since something else has come.
+func (d *device) wake() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.channels {
+		c.Wake()
+	}
+}

@@ -1,0 +1,211 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/abi"
+)
+
+// Environment variables, see the package's documentation.
+const (
+	portVariable = "TAGMATCH_RDMA_PORT"
+	gidVariable  = "TAGMATCH_RDMA_GID"
+)
+
+// deviceName is the name of the only device, on all hosts.
+const deviceName = "rdma"
+
+type driver struct{}
+
+func init() { verbs.Register(driver{}) }
+
+func (driver) Name() string { return "ibverbs" }
+
+// Devices returns rdma where this host has an active port.
+func (driver) Devices() ([]string, error) {
+	p, err := choose(os.Getenv(portVariable))
+	if err != nil {
+		return nil, err
+	}
+	return []string{deviceName}, p.close()
+}
+
+func (driver) Open(name string, cfg verbs.DriverConfig) (verbs.Device, error) {
+	if name != deviceName {
+		return nil, fmt.Errorf("driver ibverbs has one device, %s, not %q: %s says which port that is", deviceName, name, portVariable)
+	}
+	p, err := choose(os.Getenv(portVariable))
+	if err != nil {
+		return nil, err
+	}
+	d, err := newDevice(p, cfg)
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return d, nil
+}
+
+// port is a port of an opened device.
+type port struct {
+	lib  *library
+	ctx  uintptr // struct ibv_context
+	name string  // of the device: "mlx5_0"
+	num  uint8   // of the port, from 1
+	mem  *mapping
+}
+
+func (p *port) context() *abi.Context { return at[abi.Context](p.ctx) }
+
+func (p *port) close() error {
+	return errors.Join(status("close_device", p.lib.closeDevice, p.ctx), unmap(p.mem.all))
+}
+
+// String is the port as TAGMATCH_RDMA_PORT names it.
+func (p *port) String() string { return fmt.Sprintf("%s:%d", p.name, p.num) }
+
+// choose opens the device that v, the value of TAGMATCH_RDMA_PORT, names, or the first one that has
+// an active port.
+func choose(v string) (*port, error) {
+	name, num, err := parsePort(v)
+	if err != nil {
+		return nil, err
+	}
+	lib, err := theLibrary()
+	if err != nil {
+		return nil, err
+	}
+	list, count, err := deviceList(lib)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _, _ = call(lib.freeDeviceList, list) }()
+	var there []string
+	var errs []error
+	for _, dev := range pointers(list, count) {
+		d := at[abi.Device](dev)
+		devName := text(d.Name[:])
+		there = append(there, devName)
+		if name != "" && name != devName || d.TransportType != abi.TransportIB {
+			continue
+		}
+		p, err := openPort(lib, dev, devName, num)
+		if err == nil {
+			return p, nil
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		return nil, fmt.Errorf("%s is %q: this host has %s", portVariable, v, strings.Join(there, ", "))
+	}
+	return nil, errors.Join(errs...)
+}
+
+// parsePort returns "" and 0 for any.
+func parsePort(v string) (device string, num uint8, err error) {
+	device, n, ok := strings.Cut(v, ":")
+	if !ok {
+		return device, 0, nil
+	}
+	k, err := strconv.ParseUint(n, 10, 8)
+	if err != nil || k == 0 || device == "" {
+		return "", 0, fmt.Errorf("%s is %q: write a device, or a device and the number of its port, as in mlx5_0:1", portVariable, v)
+	}
+	return device, uint8(k), nil
+}
+
+// deviceList returns libibverbs' list of devices, which is to be freed.
+func deviceList(lib *library) (list uintptr, count int32, err error) {
+	m, err := newMapping(1, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	list, errno := call(lib.getDeviceList, addr(&m.count))
+	count = m.count
+	if err := unmap(m.all); err != nil {
+		return 0, 0, err
+	}
+	switch {
+	case list == 0 && errno != syscall.ENOSYS:
+		return 0, 0, fail("get_device_list", errno, "")
+	case list == 0:
+		return 0, 0, errors.New("no RDMA devices: the kernel module ib_uverbs is not loaded")
+	case count == 0:
+		_, _ = call(lib.freeDeviceList, list)
+		return 0, 0, errors.New("no RDMA devices: neither a NIC with its kernel driver and provider, nor soft-RoCE (rdma link add rxe0 type rxe netdev eth0)")
+	}
+	return list, count, nil
+}
+
+// openPort opens a device, if its port num is active, or any for 0.
+func openPort(lib *library, dev uintptr, name string, num uint8) (*port, error) {
+	ctx, errno := call(lib.openDevice, dev)
+	if ctx == 0 {
+		detail := "device " + name
+		switch errno {
+		case syscall.EACCES, syscall.EPERM:
+			detail += ": this user may not open /dev/infiniband/" + text(at[abi.Device](dev).DevName[:]) + ", see its group and mode"
+		case syscall.ENOENT:
+			detail += ": /dev/infiniband/" + text(at[abi.Device](dev).DevName[:]) + " is not here, as in a container that was not given it"
+		}
+		return nil, fail("open_device", errno, detail)
+	}
+	p := &port{lib: lib, ctx: ctx, name: name}
+	var err error
+	if p.mem, err = newMapping(1, 0); err == nil {
+		if err = p.find(num); err == nil {
+			return p, nil
+		}
+		err = errors.Join(err, unmap(p.mem.all))
+	}
+	return nil, errors.Join(err, status("close_device", lib.closeDevice, ctx))
+}
+
+// find chooses port num, or the first active one for 0.
+func (p *port) find(num uint8) error {
+	attr, err := p.queryDevice()
+	if err != nil {
+		return err
+	}
+	most := attr.Orig.PhysPortCnt
+	if num > most {
+		return fmt.Errorf("device %s has %d ports: %s asks for port %d", p.name, most, portVariable, num)
+	}
+	first, last := num, num
+	if num == 0 {
+		first, last = 1, most
+	}
+	for p.num = first; p.num <= last; p.num++ {
+		if err := p.query(); err != nil {
+			return err
+		}
+		if p.mem.port.State == abi.PortActive {
+			return nil
+		}
+	}
+	return fmt.Errorf("device %s: no active port among %d to %d: see rdma link, and the cable or netdev", p.name, first, last)
+}
+
+// queryDevice asks for the device's attributes, which are valid until the mapping is used again.
+func (p *port) queryDevice() (*abi.DeviceAttrEx, error) {
+	a := &p.mem.device
+	op := p.context().Op(queryDeviceEx)
+	if op == 0 {
+		return nil, fail("query_device", syscall.EOPNOTSUPP, "the provider of "+p.name+" is too old, use rdma-core 32 or later")
+	}
+	return a, status("query_device", op, p.ctx, 0, addr(a), sizeof(a))
+}
+
+// query asks for the attributes of port num.
+func (p *port) query() error {
+	op := p.context().Op(queryPort)
+	if op == 0 {
+		return fail("query_port", syscall.EOPNOTSUPP, "the provider of "+p.name+" is too old, use rdma-core 32 or later")
+	}
+	return status("query_port", op, p.ctx, uintptr(p.num), addr(&p.mem.port), sizeof(&p.mem.port))
+}

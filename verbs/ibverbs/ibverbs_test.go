@@ -1,0 +1,160 @@
+package ibverbs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/abi"
+)
+
+func TestParsePort(t *testing.T) {
+	for v, want := range map[string]struct {
+		device string
+		num    uint8
+	}{"": {"", 0}, "mlx5_0": {"mlx5_0", 0}, "mlx5_0:2": {"mlx5_0", 2}} {
+		device, num, err := parsePort(v)
+		require.NoError(t, err)
+		require.Equal(t, want.device, device)
+		require.Equal(t, want.num, num)
+	}
+	for _, v := range []string{":1", "mlx5_0:", "mlx5_0:0", "mlx5_0:x", "mlx5_0:256"} {
+		_, _, err := parsePort(v)
+		require.ErrorContains(t, err, portVariable)
+		require.ErrorContains(t, err, "mlx5_0:1")
+	}
+}
+
+func TestLocation(t *testing.T) {
+	roce := location{link: abi.LinkLayerEthernet, mtu: verbs.MTU1024, gid: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 1}}
+	ib := location{link: abi.LinkLayerInfiniBand, grh: true, mtu: verbs.MTU4096, gid: [16]byte{0xfe, 0x80, 15: 7}, lid: 0x1234}
+	for _, l := range []location{roce, ib} {
+		b := l.encode()
+		require.LessOrEqual(t, len(b), 64)
+		got, err := decodeLocation(b)
+		require.NoError(t, err)
+		require.Equal(t, l, got)
+		for n := range b {
+			_, err := decodeLocation(b[:n])
+			require.ErrorContains(t, err, "no RDMA device")
+		}
+		for i, fault := range map[int]string{0: "version 9", 1: "link layer 9", 2: "MTU 9"} {
+			bad := l.encode()
+			bad[i] = 9
+			_, err := decodeLocation(bad)
+			require.ErrorContains(t, err, fault)
+		}
+	}
+}
+
+// TestWire: ports reach each other on one kind of link and, with InfiniBand, in one subnet.
+func TestWire(t *testing.T) {
+	roce := location{link: abi.LinkLayerEthernet, gid: [16]byte{15: 1}}
+	ib := location{link: abi.LinkLayerInfiniBand, gid: [16]byte{0xfe, 0x80, 15: 1}, lid: 1}
+	other := ib
+	other.lid, other.gid[15] = 2, 2
+	far := other
+	far.gid[7] = 1
+	for _, c := range []struct {
+		a, b       location
+		wire, says string
+	}{
+		{roce, roce, "roce", ""}, {ib, other, "infiniband", ""}, {ib, roce, "", "Ethernet"}, {ib, far, "", "subnets"},
+	} {
+		wire, err := c.a.wire(&c.b)
+		require.Equal(t, c.wire, wire)
+		if c.says != "" {
+			require.ErrorContains(t, err, c.says)
+			require.ErrorContains(t, err, portVariable)
+		}
+	}
+	require.Equal(t, abi.AHAttr{DLID: 2, PortNum: 3}, ib.to(&other, 3, 5))
+	require.Equal(t, abi.AHAttr{IsGlobal: 1, DGID: roce.gid, SGIDIndex: 5, HopLimit: 64, PortNum: 3}, roce.to(&roce, 3, 5))
+	other.grh = true
+	require.Equal(t, abi.AHAttr{IsGlobal: 1, DGID: other.gid, DLID: 2, SGIDIndex: 5, HopLimit: 64, PortNum: 3}, ib.to(&other, 3, 5))
+}
+
+// TestLibrary: a library that cannot be loaded, and one that lacks functions, are named.
+func TestLibrary(t *testing.T) {
+	if os.Getenv("TAGMATCH_TEST_LIBRARY") != "" {
+		_, err := driver{}.Devices()
+		require.Error(t, err)
+		_, err2 := driver{}.Open(deviceName, verbs.DriverConfig{})
+		require.Equal(t, err, err2)
+		t.Log(err)
+		return
+	}
+	libm, err := filepath.Glob("/lib/*-linux-gnu/libm.so.6")
+	require.NoError(t, err)
+	for what, c := range map[string]struct {
+		fill func(file string) error
+		says []string
+	}{
+		"broken":  {func(file string) error { return os.WriteFile(file, []byte("no library"), 0o600) }, []string{libraryName, "install libibverbs"}},
+		"too old": {func(file string) error { return os.Symlink(libm[0], file) }, []string{"too old", "ibv_get_device_list"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			require.NoError(t, c.fill(filepath.Join(dir, libraryName)))
+			cmd := exec.Command(os.Args[0], "-test.run", "^TestLibrary$", "-test.v")
+			cmd.Env = append(os.Environ(), "TAGMATCH_TEST_LIBRARY=1", "LD_LIBRARY_PATH="+dir)
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			for _, s := range c.says {
+				require.Contains(t, string(out), s)
+			}
+		})
+	}
+}
+
+// TestDevices: a host has the device, or it is said why not.
+func TestDevices(t *testing.T) {
+	names, err := driver{}.Devices()
+	if err == nil {
+		require.Equal(t, []string{"rdma"}, names)
+	} else {
+		require.Regexp(t, "no RDMA devices|"+libraryName+"|port", err.Error())
+	}
+	_, err = driver{}.Open("mlx5_0", verbs.DriverConfig{})
+	require.ErrorContains(t, err, portVariable, "all ranks are given one name")
+}
+
+func TestFail(t *testing.T) {
+	require.ErrorIs(t, fail("post_send", syscall.ENOMEM, ""), syscall.ENOMEM)
+	require.ErrorIs(t, fail("poll_cq", 0, "a provider that sets no errno"), syscall.EIO)
+	require.Equal(t, syscall.ENOMEM, errnoOf(fail("reg_mr", syscall.ENOMEM, "")))
+}
+
+// TestMapping: the parts of a mapping do not overlap, and a refused request is found by its
+// address.
+func TestMapping(t *testing.T) {
+	const perRequest, inline = 3, 100
+	m, err := newMapping(perRequest, inline)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unmap(m.all)) }()
+	require.Len(t, m.sges, batch*perRequest)
+	require.Len(t, m.inline, batch*inline)
+	for i := range m.inline {
+		m.inline[i] = 0xff
+	}
+	for i := range m.sges {
+		require.Zero(t, m.sges[i])
+		m.sges[i] = abi.SGE{Addr: ^uint64(0), Length: ^uint32(0), LKey: ^uint32(0)}
+	}
+	require.Zero(t, *m.shared)
+	require.Zero(t, index(&m.sends[0], addr(&m.sends[0])))
+	require.Equal(t, 7, index(&m.sends[0], addr(&m.sends[7])))
+	require.Zero(t, index(&m.sends[0], 0), "the provider did not say")
+}
+
+func TestHostOrder(t *testing.T) {
+	require.Equal(t, uint32(0x04030201), hostOrder(0x01020304), "tests run on little-endian machines")
+	require.Equal(t, "mlx5_0", text([]byte("mlx5_0\x00rest")))
+	require.True(t, strings.HasPrefix(lockedMemory(1), "1 bytes more"))
+}

@@ -1,0 +1,99 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/ccall"
+)
+
+// library is libibverbs: addresses of those of its functions that the header does not inline.
+type library struct {
+	getDeviceList, freeDeviceList                uintptr
+	openDevice, closeDevice                      uintptr
+	queryGIDEx                                   uintptr
+	allocPD, deallocPD, regMR, deregMR           uintptr
+	createCompChannel, destroyCompChannel        uintptr
+	createCQ, destroyCQ, getCQEvent, ackCQEvents uintptr
+	getAsyncEvent, ackAsyncEvent                 uintptr
+	createSRQ, modifySRQ, querySRQ, destroySRQ   uintptr
+	createQP, modifyQP, queryQP, destroyQP       uintptr
+}
+
+const libraryName = "libibverbs.so.1"
+
+// theLibrary loads the library once.
+var theLibrary = sync.OnceValues(func() (*library, error) {
+	l := &library{}
+	file, err := ccall.Load(libraryName)
+	if err != nil {
+		return nil, fmt.Errorf("%w; install libibverbs and the provider of the device: Debian's ibverbs-providers, or rdma-core", err)
+	}
+	for _, f := range []struct {
+		name string
+		addr *uintptr
+	}{
+		{"ibv_get_device_list", &l.getDeviceList}, {"ibv_free_device_list", &l.freeDeviceList},
+		{"ibv_open_device", &l.openDevice}, {"ibv_close_device", &l.closeDevice},
+		{"_ibv_query_gid_ex", &l.queryGIDEx},
+		{"ibv_alloc_pd", &l.allocPD}, {"ibv_dealloc_pd", &l.deallocPD}, {"ibv_reg_mr", &l.regMR}, {"ibv_dereg_mr", &l.deregMR},
+		{"ibv_create_comp_channel", &l.createCompChannel}, {"ibv_destroy_comp_channel", &l.destroyCompChannel},
+		{"ibv_create_cq", &l.createCQ}, {"ibv_destroy_cq", &l.destroyCQ},
+		{"ibv_get_cq_event", &l.getCQEvent}, {"ibv_ack_cq_events", &l.ackCQEvents},
+		{"ibv_get_async_event", &l.getAsyncEvent}, {"ibv_ack_async_event", &l.ackAsyncEvent},
+		{"ibv_create_srq", &l.createSRQ}, {"ibv_modify_srq", &l.modifySRQ}, {"ibv_query_srq", &l.querySRQ}, {"ibv_destroy_srq", &l.destroySRQ},
+		{"ibv_create_qp", &l.createQP}, {"ibv_modify_qp", &l.modifyQP}, {"ibv_query_qp", &l.queryQP}, {"ibv_destroy_qp", &l.destroyQP},
+	} {
+		if *f.addr, err = file.Symbol(f.name); err != nil {
+			return nil, fmt.Errorf("%s is too old, use rdma-core 32 or later: %w", libraryName, err)
+		}
+	}
+	return l, nil
+})
+
+// call calls a function that reports by errno, or by nothing.
+func call(fn uintptr, args ...uintptr) (ret uintptr, errno syscall.Errno) {
+	c := ccall.Call{Fn: fn}
+	copy(c.Args[:], args)
+	errno = c.DoErrno()
+	return c.Ret, errno
+}
+
+// object calls a function that returns an object, or NULL and errno.
+func object(op string, fn uintptr, args ...uintptr) (uintptr, error) {
+	p, errno := call(fn, args...)
+	if p == 0 {
+		return 0, fail(op, errno, "")
+	}
+	return p, nil
+}
+
+// status calls a function that returns 0, or an errno; some return -1 and set errno.
+func status(op string, fn uintptr, args ...uintptr) error {
+	ret, errno := call(fn, args...)
+	switch r := int32(ret); {
+	case r == 0:
+		return nil
+	case r > 0:
+		errno = syscall.Errno(r)
+	}
+	return fail(op, errno, "")
+}
+
+// fail makes the error of a verb. An errno of 0, where a provider has set none, is EIO.
+func fail(op string, errno syscall.Errno, detail string) error {
+	if errno == 0 {
+		errno = syscall.EIO
+	}
+	return &verbs.Error{Op: op, Errno: errno, Detail: detail}
+}
+
+// errnoOf is the errno of an error of this package.
+func errnoOf(err error) syscall.Errno {
+	var errno syscall.Errno
+	_ = errors.As(err, &errno)
+	return errno
+}

@@ -1,0 +1,93 @@
+package ibverbs
+
+import (
+	"bytes"
+	"fmt"
+	"unsafe"
+
+	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/abi"
+)
+
+// batch is how many requests are posted, and completions polled, in one call.
+const batch = 32
+
+// slots is the most completion channels of a device.
+const slots = 32
+
+// shared is what lies in the mapping of a device. The owner of the device uses it, but for events,
+// which its own goroutine does, and for each of the slots, which the one in CompChannel.Wait does.
+type shared struct {
+	completions [batch]abi.WC
+	sends       [batch]abi.SendWR
+	receives    [batch]abi.RecvWR
+	bad         uintptr // the request that was refused
+	count       int32   // of the list of devices
+	device      abi.DeviceAttrEx
+	port        abi.PortAttr
+	gid         abi.GIDEntry
+	qp          abi.QPAttr
+	qpInit      abi.QPInitAttr
+	srq         abi.SRQInitAttr
+	event       abi.AsyncEvent
+	slots       [slots]channelSlot
+}
+
+// channelSlot is where ibv_get_cq_event writes.
+type channelSlot struct{ cq, context uintptr }
+
+// mapping is the memory of a device that C reads and writes.
+type mapping struct {
+	all []byte
+	*shared
+	sges   []abi.SGE // of the requests of a batch, perRequest of each
+	inline []byte    // payloads of the requests of a batch
+}
+
+// newMapping maps memory for requests with so many entries and bytes of inline payload each.
+func newMapping(perRequest, inline int) (*mapping, error) {
+	const entry = int(unsafe.Sizeof(abi.SGE{}))
+	head := (int(unsafe.Sizeof(shared{})) + 63) &^ 63
+	sges := batch * perRequest * entry
+	all, err := mapMemory(head + sges + batch*inline)
+	if err != nil {
+		return nil, fmt.Errorf("mapping memory for requests: %w", err)
+	}
+	m := &mapping{all: all, shared: (*shared)(unsafe.Pointer(&all[0])), inline: all[head+sges:]}
+	m.sges = unsafe.Slice((*abi.SGE)(unsafe.Pointer(&all[head])), batch*perRequest)
+	return m, nil
+}
+
+// Operations of abi.Context.Op.
+const (
+	queryPort     = unsafe.Offsetof(abi.VerbsContext{}.QueryPort)
+	queryDeviceEx = unsafe.Offsetof(abi.VerbsContext{}.QueryDeviceEx)
+)
+
+// at is the object that C has at p.
+func at[T any](p uintptr) *T { return *(**T)(unsafe.Pointer(&p)) }
+
+// addr is the address of what p points to: memory of a mapping, or pinned.
+func addr[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
+
+// start is the address of the first byte of b, which is pinned, or lies in a mapping.
+func start(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// pointers is an array of n pointers that C has at p.
+func pointers(p uintptr, n int32) []uintptr { return unsafe.Slice(at[uintptr](p), n) }
+
+// sizeof is the size of what p points to.
+func sizeof[T any](*T) uintptr { var t T; return unsafe.Sizeof(t) }
+
+// index is which of the requests, that begin at first, lies at p: 0 where none does.
+func index[T any](first *T, p uintptr) int {
+	if p == 0 {
+		return 0
+	}
+	return int((p - addr(first)) / sizeof(first))
+}
+
+// text is what a C string in b says.
+func text(b []byte) string {
+	b, _, _ = bytes.Cut(b, []byte{0})
+	return string(b)
+}

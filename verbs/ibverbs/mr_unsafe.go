@@ -1,0 +1,106 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/abi"
+)
+
+// domain is a protection domain.
+type domain struct {
+	d   *device
+	obj uintptr // struct ibv_pd; 0: it is gone
+}
+
+// AllocPD makes a protection domain.
+func (d *device) AllocPD() (verbs.PD, error) {
+	obj, err := d.created(object("alloc_pd", d.lib.allocPD, d.ctx))
+	if err != nil {
+		return nil, err
+	}
+	return &domain{d, obj}, nil
+}
+
+func (p *domain) Dealloc() error {
+	return p.d.destroy("dealloc_pd", p.d.lib.deallocPD, &p.obj)
+}
+
+// destroy destroys the object at *obj, which is 0 then.
+func (d *device) destroy(op string, fn uintptr, obj *uintptr) error {
+	if *obj == 0 {
+		return fail(op, syscall.EINVAL, "it is destroyed already")
+	}
+	err := d.destroyed(status(op, fn, *obj))
+	if err == nil {
+		*obj = 0
+	}
+	return err
+}
+
+// region is a memory region. It holds its memory, and pins it: C knows the address until Dereg.
+type region struct {
+	d          *device
+	obj        uintptr // struct ibv_mr; 0: it is gone
+	lkey, rkey uint32
+	buf        []byte
+	pin        *runtime.Pinner
+}
+
+// RegMR registers memory.
+func (p *domain) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
+	const op = "reg_mr"
+	const writes = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
+	switch {
+	case len(buf) == 0:
+		return nil, fail(op, syscall.EINVAL, "a region has at least a byte")
+	case access&writes != 0 && access&verbs.AccessLocalWrite == 0:
+		return nil, fail(op, syscall.EINVAL, "AccessRemoteWrite and AccessRemoteAtomic need AccessLocalWrite")
+	}
+	pin := &runtime.Pinner{}
+	pin.Pin(unsafe.SliceData(buf))
+	obj, err := p.d.created(object(op, p.d.lib.regMR, p.obj, start(buf), uintptr(len(buf)), uintptr(access)))
+	if err != nil {
+		pin.Unpin()
+		if errors.Is(err, syscall.ENOMEM) {
+			err = fail(op, syscall.ENOMEM, lockedMemory(len(buf)))
+		}
+		return nil, err
+	}
+	m := at[abi.MR](obj)
+	return &region{d: p.d, obj: obj, lkey: m.LKey, rkey: m.RKey, buf: buf, pin: pin}, nil
+}
+
+// lockedMemory says what limits the memory that can be registered.
+func lockedMemory(size int) string {
+	limit := "unknown"
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); err == nil {
+		limit = fmt.Sprintf("%d bytes", r.Cur)
+		if r.Cur == unix.RLIM_INFINITY {
+			limit = "unlimited"
+		}
+	}
+	return fmt.Sprintf("%d bytes more; the limit of locked memory is %s: raise it by ulimit -l, or memlock in /etc/security/limits.conf", size, limit)
+}
+
+func (r *region) LKey() uint32 { return r.lkey }
+func (r *region) RKey() uint32 { return r.rkey }
+func (r *region) Addr() uint64 { return uint64(start(r.buf)) }
+func (r *region) Len() int     { return len(r.buf) }
+
+// Dereg returns when the device does not access the memory any more.
+func (r *region) Dereg() error {
+	err := r.d.destroy("dereg_mr", r.d.lib.deregMR, &r.obj)
+	if err == nil {
+		r.pin.Unpin()
+		r.lkey, r.rkey = 0, 0
+	}
+	return err
+}
