@@ -25,7 +25,8 @@ type device struct {
 	channels []*channel     // guarded by mu
 	free     []*channelSlot // those of the mapping that no channel has
 	qps      map[*queuePair]struct{}
-	srqs     uint32 // number of the newest SRQ
+	regions  map[*region]struct{} // not deregistered; a Pinner that is collected with pins panics
+	srqs     uint32               // number of the newest SRQ
 	poll     ccall.Call
 	logger   *slog.Logger
 	closed   bool
@@ -39,7 +40,7 @@ func newDevice(p *port, cfg verbs.DriverConfig) (d *device, err error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	d = &device{port: p, qps: map[*queuePair]struct{}{}, logger: logger}
+	d = &device{port: p, qps: map[*queuePair]struct{}{}, regions: map[*region]struct{}{}, logger: logger}
 	if d.here, d.gidIndex, err = p.locate(); err != nil {
 		return nil, err
 	}

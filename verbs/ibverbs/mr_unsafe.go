@@ -74,7 +74,9 @@ func (p *domain) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
 		return nil, err
 	}
 	m := at[abi.MR](obj)
-	return &region{d: p.d, obj: obj, lkey: m.LKey, rkey: m.RKey, buf: buf, pin: pin}, nil
+	r := &region{d: p.d, obj: obj, lkey: m.LKey, rkey: m.RKey, buf: buf, pin: pin}
+	p.d.regions[r] = struct{}{}
+	return r, nil
 }
 
 // lockedMemory says what limits the memory that can be registered.
@@ -100,6 +102,7 @@ func (r *region) Dereg() error {
 	err := r.d.destroy("dereg_mr", r.d.lib.deregMR, &r.obj)
 	if err == nil {
 		r.pin.Unpin()
+		delete(r.d.regions, r)
 		r.lkey, r.rkey = 0, 0
 	}
 	return err

@@ -44,9 +44,9 @@ func (p *domain) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
 		return nil, err
 	}
 	d.srqs++
-	s := &sharedQueue{d: d, obj: obj, num: d.srqs, maxSGE: int(a.Attr.MaxSGE)}
+	attr.MaxWR, attr.MaxSGE = a.Attr.MaxWR, min(a.Attr.MaxSGE, uint32(d.attr.MaxSGE))
+	s := &sharedQueue{d: d, obj: obj, num: d.srqs, maxSGE: int(attr.MaxSGE)}
 	s.post = ccall.Call{Fn: d.context().Ops.PostSRQRecv, Args: [6]uintptr{obj, addr(&d.mem.receives[0]), addr(&d.mem.bad)}}
-	attr.MaxWR, attr.MaxSGE = a.Attr.MaxWR, a.Attr.MaxSGE
 	d.async.name(obj, s.num)
 	return s, nil
 }
