@@ -61,13 +61,14 @@ type Config struct {
 	Secret []byte
 	// TLS encrypts and authenticates what goes over TCP, to rank 0's rendezvous and between ranks:
 	// off (""), secret, or three PEM files as CERTIFICATE,KEY,ROOTS (TAGMATCH_TLS). All ranks have
-	// one kind, or Init fails and names those that differ. Shared memory is as before. "secret"
-	// needs no files: the sessions of TLS 1.3 are bound to the job's secret. With files each end
-	// also checks the other's certificate: that it is of these roots, for servers and clients, and
-	// for the address or host of that rank, or the name by which rank 0 was dialled. A rank says
-	// itself which host it is on. Who has the secret and any certificate of these roots passes: use
-	// roots that are this job's own. What was changed on its way ends the connection; sizes and
-	// times can still be seen. Without TLS messages are not authenticated one by one.
+	// one kind, or Init fails and names those that differ; it also fails with a Device of a driver,
+	// whose messages would go in plain. Shared memory is as before. "secret" needs no files: the
+	// sessions of TLS 1.3 are bound to the job's secret. With files each end also checks the
+	// other's certificate: that it is of these roots, for servers and clients, and for the address
+	// or host of that rank, or the name by which rank 0 was dialled. A rank says itself which host
+	// it is on. Who has the secret and any certificate of these roots passes: use roots that are
+	// this job's own. What was changed on its way ends the connection; sizes and times can still be
+	// seen. Without TLS messages are not authenticated one by one.
 	//
 	// TLS needs a secret that only the ranks know. Connections of a Bootstrap that is given here
 	// are not covered, and its secret must be private: bootstrap.Options.TLS has one see to both.

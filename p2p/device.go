@@ -171,8 +171,12 @@ func (w *World) openSoft(name string, secret, carried []byte, fabric *soft.Fabri
 	return dev, nil
 }
 
-// openDriver opens a device of a registered driver.
+// openDriver opens a device of a registered driver. Whoever asks for TLS is not to have messages
+// that go in plain.
 func (w *World) openDriver(d verbs.Driver, name string, secret []byte) (verbs.Device, error) {
+	if w.parts.tls != nil {
+		return nil, errors.New("its messages are not encrypted, and TLS is asked for: use tcp between hosts, or no TLS where only the job's ranks use the network")
+	}
 	return d.Open(name, verbs.DriverConfig{Rank: w.rank, Logger: w.cfg.Logger,
 		Lines: func(carried []byte) (verbs.LineDevice, error) {
 			return w.openSoft(name+" (lines)", secret, carried, nil, soft.WireTCP)

@@ -76,4 +76,6 @@ func TestDriver(t *testing.T) {
 	}
 	_, err := p2p.Init(background, p2p.Config{Device: "test0,broken0"})
 	require.ErrorContains(t, err, "device broken0: its port is down")
+	_, err = p2p.Init(background, p2p.Config{Device: "test0", TLS: "secret"})
+	require.ErrorContains(t, err, "device test0: its messages are not encrypted")
 }
