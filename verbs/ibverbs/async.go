@@ -1,7 +1,10 @@
 package ibverbs
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -18,6 +21,7 @@ type asyncEvents struct {
 	mu    sync.Mutex
 	queue []verbs.AsyncEvent       // guarded by mu, oldest first
 	some  atomic.Bool              // the queue is not empty
+	gone  atomic.Bool              // the kernel has taken the device away
 	srqs  map[uintptr]uint32       // numbers of the SRQs, guarded by mu
 	cqs   map[uintptr]*atomic.Bool // of each CQ whether it is overrun, guarded by mu
 	ended chan struct{}
@@ -37,8 +41,20 @@ func startAsync(d *device) (*asyncEvents, error) {
 func (a *asyncEvents) run() {
 	defer close(a.ended)
 	ev := &a.d.mem.event
-	for whenReadable(a.file, func() syscall.Errno { return a.take(ev) }) == nil {
+	for {
+		err := whenReadable("get_async_event", a.file, func() syscall.Errno { return a.take(ev) })
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		if err != nil {
+			a.gone.Store(errnoOf(err) == syscall.EIO)
+			a.add(verbs.AsyncEvent{Type: verbs.EventDeviceFatal,
+				Err: fmt.Errorf("port %v is gone: its driver was unloaded, or the device removed: %w", a.d.port, err)})
+		}
 		a.d.wake()
+		if err != nil {
+			return
+		}
 	}
 }
 
@@ -73,6 +89,16 @@ func (a *asyncEvents) add(ev verbs.AsyncEvent) {
 	defer a.mu.Unlock()
 	a.queue = append(a.queue, ev)
 	a.some.Store(true)
+}
+
+// drop forgets the events of a queue pair that is gone.
+func (a *asyncEvents) drop(qp uint32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.queue = slices.DeleteFunc(a.queue, func(ev verbs.AsyncEvent) bool {
+		return ev.QP == qp && ev.Type != verbs.EventSRQErr && ev.Type != verbs.EventSRQLimitReached
+	})
+	a.some.Store(len(a.queue) > 0)
 }
 
 func (a *asyncEvents) close() error {

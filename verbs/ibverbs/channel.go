@@ -28,6 +28,9 @@ type channel struct {
 // CreateCompChannel makes a channel, of which a device has 32 at most.
 func (d *device) CreateCompChannel() (verbs.CompChannel, error) {
 	const op = "create_comp_channel"
+	if d.closed {
+		return nil, errClosed(op)
+	}
 	if len(d.free) == 0 {
 		return nil, fail(op, syscall.ENOMEM, "the device has 32 channels")
 	}
@@ -52,7 +55,7 @@ func (c *channel) Wait() error {
 	if c.woken.Swap(false) {
 		return nil
 	}
-	err := whenReadable(c.file, c.take)
+	err := whenReadable("get_cq_event", c.file, c.take)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		// A Wake from here on either finds the deadline gone, and sets it again, or is consumed.
 		if err = c.file.SetReadDeadline(time.Time{}); err == nil {
@@ -106,9 +109,8 @@ func (c *channel) Close() error {
 	c.d.channels = slices.DeleteFunc(c.d.channels, func(o *channel) bool { return o == c })
 	c.d.mu.Unlock()
 	err := errors.Join(c.file.Close(), // which ends the Wait, and returns after that
-		c.d.destroyed(status(op, c.d.lib.destroyCompChannel, c.obj)))
+		c.d.destroy(op, c.d.lib.destroyCompChannel, &c.obj))
 	c.d.free = append(c.d.free, c.slot)
-	c.obj = 0
 	return err
 }
 
@@ -126,7 +128,7 @@ func pollable(fd int32, name string) (*os.File, error) {
 
 // whenReadable calls f until it returns something else than EAGAIN, each time that the file may be
 // readable. It returns an error once the file is closed, its deadline has passed, or f has failed.
-func whenReadable(file *os.File, f func() syscall.Errno) error {
+func whenReadable(op string, file *os.File, f func() syscall.Errno) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
 		return err
@@ -136,7 +138,7 @@ func whenReadable(file *os.File, f func() syscall.Errno) error {
 		return err
 	}
 	if errno != 0 {
-		return errno
+		return fail(op, errno, "")
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ type compQueue struct {
 	users   int      // queue pairs, each counts twice where it sends and receives here
 	left    []abi.WC // polled before a Stop, and not handed over
 	stop    bool     // the handler has called Stop
+	fault   error    // of a completion; the queue is unusable
 	overrun atomic.Bool
 	wc      verbs.WC // handed to the handler
 	notify  ccall.Call
@@ -29,6 +30,9 @@ type compQueue struct {
 // CreateCQ makes a completion queue.
 func (d *device) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
 	const op = "create_cq"
+	if d.closed {
+		return nil, errClosed(op)
+	}
 	if attr.CQE < 1 || attr.CQE > d.attr.MaxCQE {
 		return nil, fail(op, syscall.EINVAL, fmt.Sprintf("CQE is %d: use 1 to %d", attr.CQE, d.attr.MaxCQE))
 	}
@@ -66,7 +70,7 @@ func (c *compQueue) Drain(h verbs.Handler, most int) (int, error) {
 	}
 	c.stop = false
 	n := 0
-	for n < most && !c.stop {
+	for n < most && !c.stop && c.fault == nil {
 		if len(c.left) > 0 {
 			k := c.hand(h, c.left[:min(len(c.left), most-n)])
 			n, c.left = n+k, slices.Delete(c.left, 0, k)
@@ -84,7 +88,7 @@ func (c *compQueue) Drain(h verbs.Handler, most int) (int, error) {
 			break
 		}
 	}
-	return n, nil
+	return n, c.fault
 }
 
 // poll takes completions, which are valid until the next poll.
@@ -104,10 +108,13 @@ func (c *compQueue) poll(most int) ([]abi.WC, error) {
 
 var errOverrun = fail("poll_cq", syscall.EOVERFLOW, "more completions have come than the queue holds, or the device has failed")
 
-// hand hands completions over until the handler stops, and returns how many.
+// hand hands completions over until the handler stops, and returns how many. One of a kind that
+// libibverbs does not know ends the queue.
 func (c *compQueue) hand(h verbs.Handler, got []abi.WC) int {
 	for i := range got {
-		c.translate(&got[i])
+		if c.fault = c.translate(&got[i]); c.fault != nil {
+			return i
+		}
 		h.Complete(&c.wc)
 		if c.stop {
 			return i + 1
@@ -117,15 +124,20 @@ func (c *compQueue) hand(h verbs.Handler, got []abi.WC) int {
 }
 
 // translate fills wc with what is valid: after an error not more than four fields.
-func (c *compQueue) translate(w *abi.WC) {
+func (c *compQueue) translate(w *abi.WC) error {
 	c.wc = verbs.WC{WRID: w.WRID, Status: verbs.WCStatus(w.Status), QPNum: w.QPNum, VendorErr: w.VendorErr}
 	if w.Status != uint32(verbs.WCSuccess) {
-		return
+		return nil
+	}
+	op := verbs.WCOpcode(w.Opcode)
+	if op > verbs.WCTSO && op < verbs.WCRecv || op > verbs.WCTMNoTag {
+		return fail("poll_cq", syscall.EPROTO, fmt.Sprintf("a completion with the unknown opcode %d", op))
 	}
 	c.wc.Opcode, c.wc.Flags, c.wc.ByteLen = verbs.WCOpcode(w.Opcode), verbs.WCFlags(w.WCFlags), w.ByteLen
 	if c.wc.Flags&verbs.WCFlagWithImm != 0 {
 		c.wc.Imm = hostOrder(w.ImmData)
 	}
+	return nil
 }
 
 // hostOrder turns a big-endian word into one of this machine, or back.
@@ -146,13 +158,19 @@ func (c *compQueue) Stop() { c.stop = true }
 
 // Arm asks for an event.
 func (c *compQueue) Arm(solicitedOnly bool) error {
+	switch {
+	case c.obj == 0:
+		return fail("req_notify_cq", syscall.EINVAL, "the completion queue is destroyed")
+	case c.channel == nil:
+		return fail("req_notify_cq", syscall.EINVAL, "the completion queue has no channel")
+	}
 	c.notify.Args[1] = 0
 	if solicitedOnly {
 		c.notify.Args[1] = 1
 	}
 	c.notify.Do()
 	if errno := int32(c.notify.Ret); errno != 0 {
-		return fail("req_notify_cq", syscall.Errno(errno), "")
+		return fail("req_notify_cq", syscall.Errno(max(errno, -errno)), "")
 	}
 	return nil
 }

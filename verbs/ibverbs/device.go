@@ -80,6 +80,9 @@ func (p *port) limits() (verbs.DeviceAttr, error) {
 		return verbs.DeviceAttr{}, err
 	}
 	o := &a.Orig
+	if o.MaxSRQ == 0 || o.MaxSRQSGE == 0 || o.MaxSGE == 0 {
+		return verbs.DeviceAttr{}, fail("query_device", syscall.EOPNOTSUPP, p.name+" has no shared receive queues, which this library needs")
+	}
 	return verbs.DeviceAttr{
 		MaxQP: int(o.MaxQP), MaxQPWR: int(o.MaxQPWR), MaxSGE: int(min(o.MaxSGE, o.MaxSRQSGE)),
 		MaxCQ: int(o.MaxCQ), MaxCQE: int(o.MaxCQE),
@@ -100,14 +103,18 @@ func (p *port) largestInline() (int, error) {
 	if err != nil {
 		return 0, errors.Join(err, status("dealloc_pd", p.lib.deallocPD, pd))
 	}
-	granted := 0
+	granted, refused := 0, syscall.Errno(0)
 	for most := uint32(512); most > 0 && granted == 0; most -= 32 {
 		p.mem.qpInit = abi.QPInitAttr{SendCQ: cq, RecvCQ: cq, QPType: uint32(verbs.QPTRC),
 			Cap: abi.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: most}}
-		if qp, _ := call(p.lib.createQP, pd, addr(&p.mem.qpInit)); qp != 0 {
+		qp, errno := call(p.lib.createQP, pd, addr(&p.mem.qpInit))
+		if refused = errno; qp != 0 {
 			granted = int(min(p.mem.qpInit.Cap.MaxInlineData, 512))
 			err = errors.Join(err, status("destroy_qp", p.lib.destroyQP, qp))
 		}
+	}
+	if granted == 0 {
+		err = errors.Join(err, fail("create_qp", refused, p.name+" makes no queue pair with an inline payload; "+lockedMemory(0)))
 	}
 	err = errors.Join(err, status("destroy_cq", p.lib.destroyCQ, cq), status("dealloc_pd", p.lib.deallocPD, pd))
 	return granted, err
@@ -116,12 +123,15 @@ func (p *port) largestInline() (int, error) {
 func (d *device) Name() string           { return deviceName }
 func (d *device) Attr() verbs.DeviceAttr { return d.attr }
 
+func errClosed(op string) error { return fail(op, syscall.EBADF, "the device is closed") }
+
 // Close ends what runs for the device before it closes the context.
 func (d *device) Close() error {
 	switch {
 	case d.closed:
 		return fail("close_device", syscall.EINVAL, "it is closed already")
 	case d.objects > 0:
+		d.wake() // whoever waits for completions looks again
 		return fail("close_device", syscall.EBUSY, fmt.Sprintf("the device has %d objects", d.objects))
 	}
 	d.closed = true

@@ -1,6 +1,10 @@
 package ibverbs
 
-import "github.com/tagmatch/tagmatch/verbs"
+import (
+	"errors"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
 
 // Open opens a port as TAGMATCH_RDMA_PORT names it.
 func Open(name string, cfg verbs.DriverConfig) (verbs.Device, error) {
@@ -8,5 +12,9 @@ func Open(name string, cfg verbs.DriverConfig) (verbs.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newDevice(p, cfg)
+	d, err := newDevice(p, cfg)
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return d, nil
 }

@@ -153,6 +153,45 @@ func TestMapping(t *testing.T) {
 	require.Zero(t, index(&m.sends[0], 0), "the provider did not say")
 }
 
+// TestTranslate: of an error four fields are valid; an opcode that nobody knows is an error.
+func TestTranslate(t *testing.T) {
+	c := &compQueue{}
+	w := abi.WC{WRID: 1, Opcode: uint32(verbs.WCRecv), ByteLen: 5, QPNum: 7, ImmData: 0x01000000, WCFlags: uint32(verbs.WCFlagWithImm), VendorErr: 3}
+	require.NoError(t, c.translate(&w))
+	require.Equal(t, verbs.WC{WRID: 1, Opcode: verbs.WCRecv, Flags: verbs.WCFlagWithImm, ByteLen: 5, QPNum: 7, Imm: 1, VendorErr: 3}, c.wc)
+	w.Status, w.Opcode = uint32(verbs.WCRetryExcErr), 99
+	require.NoError(t, c.translate(&w))
+	require.Equal(t, verbs.WC{WRID: 1, Status: verbs.WCRetryExcErr, QPNum: 7, VendorErr: 3}, c.wc)
+	w.Status = 0
+	for _, op := range []uint32{8, 99, 127, 135, ^uint32(0)} {
+		w.Opcode = op
+		require.ErrorIs(t, c.translate(&w), syscall.EPROTO)
+	}
+}
+
+// TestDead: what belongs to objects that are gone is refused before C sees it.
+func TestDead(t *testing.T) {
+	d := &device{port: &port{lib: &library{}}, closed: true}
+	pd, cq := &domain{d: d}, &compQueue{d: d}
+	_, err := d.AllocPD()
+	require.ErrorIs(t, err, syscall.EBADF)
+	_, err = d.CreateCQ(verbs.CQInitAttr{CQE: 1})
+	require.ErrorIs(t, err, syscall.EBADF)
+	_, err = d.CreateCompChannel()
+	require.ErrorIs(t, err, syscall.EBADF)
+	_, err = pd.RegMR(make([]byte, 1), 0)
+	require.ErrorIs(t, err, syscall.EINVAL)
+	_, err = pd.CreateSRQ(&verbs.SRQInitAttr{SRQAttr: verbs.SRQAttr{MaxWR: 1}})
+	require.ErrorIs(t, err, syscall.EINVAL)
+	_, err = pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTRC})
+	require.ErrorIs(t, err, syscall.EINVAL)
+	require.ErrorIs(t, pd.Dealloc(), syscall.EINVAL)
+	require.ErrorIs(t, cq.Arm(false), syscall.EINVAL)
+	require.ErrorIs(t, cq.Destroy(), syscall.EINVAL)
+	_, err = cq.Drain(nil, 1)
+	require.ErrorIs(t, err, syscall.EINVAL)
+}
+
 func TestHostOrder(t *testing.T) {
 	require.Equal(t, uint32(0x04030201), hostOrder(0x01020304), "tests run on little-endian machines")
 	require.Equal(t, "mlx5_0", text([]byte("mlx5_0\x00rest")))

@@ -71,14 +71,15 @@ func object(op string, fn uintptr, args ...uintptr) (uintptr, error) {
 	return p, nil
 }
 
-// status calls a function that returns 0, or an errno; some return -1 and set errno.
+// status calls a function that returns 0, or an errno; some return it negative, others -1 and set
+// errno.
 func status(op string, fn uintptr, args ...uintptr) error {
 	ret, errno := call(fn, args...)
 	switch r := int32(ret); {
 	case r == 0:
 		return nil
-	case r > 0:
-		errno = syscall.Errno(r)
+	case r != -1:
+		errno = syscall.Errno(max(r, -r))
 	}
 	return fail(op, errno, "")
 }

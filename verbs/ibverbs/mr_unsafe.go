@@ -21,11 +21,18 @@ type domain struct {
 
 // AllocPD makes a protection domain.
 func (d *device) AllocPD() (verbs.PD, error) {
+	if d.closed {
+		return nil, errClosed("alloc_pd")
+	}
 	obj, err := d.created(object("alloc_pd", d.lib.allocPD, d.ctx))
 	if err != nil {
 		return nil, err
 	}
 	return &domain{d, obj}, nil
+}
+
+func errDeallocated(op string) error {
+	return fail(op, syscall.EINVAL, "the protection domain is deallocated")
 }
 
 func (p *domain) Dealloc() error {
@@ -37,8 +44,11 @@ func (d *device) destroy(op string, fn uintptr, obj *uintptr) error {
 	if *obj == 0 {
 		return fail(op, syscall.EINVAL, "it is destroyed already")
 	}
-	err := d.destroyed(status(op, fn, *obj))
-	if err == nil {
+	err := status(op, fn, *obj)
+	if errnoOf(err) == syscall.EIO && d.async.gone.Load() {
+		err = nil // the kernel has destroyed what it had of a device that is gone
+	}
+	if err = d.destroyed(err); err == nil {
 		*obj = 0
 	}
 	return err
@@ -58,6 +68,8 @@ func (p *domain) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
 	const op = "reg_mr"
 	const writes = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 	switch {
+	case p.obj == 0:
+		return nil, errDeallocated(op)
 	case len(buf) == 0:
 		return nil, fail(op, syscall.EINVAL, "a region has at least a byte")
 	case access&writes != 0 && access&verbs.AccessLocalWrite == 0:

@@ -31,7 +31,7 @@ func (q *queuePair) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) {
 		}
 		if n > 0 {
 			if errno := m.call(&q.send); errno != 0 {
-				for range index(&m.sends[0], m.bad) {
+				for range min(index(&m.sends[0], m.bad), n-1) {
 					first = first.Next
 				}
 				return first, fail(op, errno, "")
@@ -49,10 +49,7 @@ func (m *mapping) call(post *ccall.Call) syscall.Errno {
 	m.bad = 0 // a provider may not write it
 	post.Do()
 	errno := int32(post.Ret)
-	if errno < 0 {
-		return syscall.EIO
-	}
-	return syscall.Errno(errno)
+	return syscall.Errno(max(errno, -errno))
 }
 
 // check refuses what the device must not see.
@@ -148,7 +145,7 @@ func (d *device) postReceives(op string, post *ccall.Call, most int, wr *verbs.R
 		}
 		if n > 0 {
 			if errno := m.call(post); errno != 0 {
-				for range index(&m.receives[0], m.bad) {
+				for range min(index(&m.receives[0], m.bad), n-1) {
 					first = first.Next
 				}
 				return first, fail(op, errno, "")

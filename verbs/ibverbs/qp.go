@@ -35,12 +35,14 @@ func (p *domain) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	}
 	c := &attr.Cap
 	switch {
+	case p.obj == 0:
+		return nil, errDeallocated(op)
 	case attr.Type != verbs.QPTRC:
 		return nil, fail(op, syscall.EOPNOTSUPP, fmt.Sprintf("this device has RC queue pairs only, not %v", attr.Type))
 	case !ok1 || !ok2 || scq.d != d || rcq.d != d || scq.obj == 0 || rcq.obj == 0:
 		return nil, fail(op, syscall.EINVAL, "SendCQ and RecvCQ must be live completion queues of this device")
-	case !ok3 || srq != nil && (srq.d != d || srq.obj == 0):
-		return nil, fail(op, syscall.EINVAL, "SRQ must be a live one of this device")
+	case !ok3 || srq != nil && (srq.pd != p || srq.obj == 0):
+		return nil, fail(op, syscall.EINVAL, "SRQ must be a live one of this protection domain")
 	case int(c.MaxSendWR) > d.attr.MaxQPWR || srq == nil && int(c.MaxRecvWR) > d.attr.MaxQPWR:
 		return nil, fail(op, syscall.EINVAL, fmt.Sprintf("MaxSendWR and MaxRecvWR are %d at most", d.attr.MaxQPWR))
 	case int(c.MaxSendSGE) > d.attr.MaxSGE || srq == nil && int(c.MaxRecvSGE) > d.attr.MaxSGE:
@@ -164,6 +166,7 @@ func (q *queuePair) Destroy() error {
 		return err
 	}
 	q.forget()
+	q.d.async.drop(q.num) // another one may get its number
 	q.init.SendCQ.(*compQueue).users--
 	q.init.RecvCQ.(*compQueue).users--
 	if s, ok := q.init.SRQ.(*sharedQueue); ok {

@@ -12,6 +12,7 @@ import (
 // sharedQueue is a shared receive queue.
 type sharedQueue struct {
 	d      *device
+	pd     *domain
 	obj    uintptr // struct ibv_srq; 0: it is gone
 	num    uint32
 	maxSGE int
@@ -28,6 +29,8 @@ func (p *domain) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
 		typ = attr.Type
 	}
 	switch {
+	case p.obj == 0:
+		return nil, errDeallocated(op)
 	case typ != verbs.SRQTypeBasic:
 		return nil, fail(op, syscall.EOPNOTSUPP, "this device has basic SRQs only")
 	case attr.MaxWR < 1 || int(attr.MaxWR) > d.attr.MaxSRQWR:
@@ -45,7 +48,7 @@ func (p *domain) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
 	}
 	d.srqs++
 	attr.MaxWR, attr.MaxSGE = a.Attr.MaxWR, min(a.Attr.MaxSGE, uint32(d.attr.MaxSGE))
-	s := &sharedQueue{d: d, obj: obj, num: d.srqs, maxSGE: int(attr.MaxSGE)}
+	s := &sharedQueue{d: d, pd: p, obj: obj, num: d.srqs, maxSGE: int(attr.MaxSGE)}
 	s.post = ccall.Call{Fn: d.context().Ops.PostSRQRecv, Args: [6]uintptr{obj, addr(&d.mem.receives[0]), addr(&d.mem.bad)}}
 	d.async.name(obj, s.num)
 	return s, nil
