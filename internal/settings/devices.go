@@ -69,13 +69,15 @@ func choice(missing string) string {
 	return s
 }
 
-// drivers are the packages of drivers of ours, by their names, and by how the names of their
-// devices begin: those of RDMA devices are made by the kernel's drivers.
+// drivers are the packages of drivers of ours, by their names, by how the names of their devices
+// begin, also those that the kernel gives, and with the variables that they read: a site may set
+// these for programs without the driver too.
 var drivers = []struct {
 	pkg, name string
+	variables []string
 	begin     []string
 }{
-	{"github.com/tagmatch/tagmatch/verbs/ibverbs", "ibverbs", []string{"mlx4_", "mlx5_", "bnxt_re", "irdma", "i40iw", "cxgb4_", "qedr",
+	{"github.com/tagmatch/tagmatch/verbs/ibverbs", "ibverbs", []string{"TAGMATCH_RDMA_PORT", "TAGMATCH_RDMA_GID"}, []string{"rdma", "mlx4_", "mlx5_", "bnxt_re", "irdma", "i40iw", "cxgb4_", "qedr",
 		"hfi1_", "hns_", "efa_", "erdma_", "mana_", "ocrdma", "rxe", "siw", "rocep", "ibp"}},
 }
 

@@ -30,8 +30,8 @@ func Unknown(environ []string) []error {
 	return errs
 }
 
-// knownVariables are the variables of Config, those of the launcher, and the one that tests of a
-// build with -tags invariants report to.
+// knownVariables are the variables of Config, those of the launcher, those of drivers of devices,
+// and the one that tests of a build with -tags invariants report to.
 func knownVariables() []string {
 	names := []string{"TAGMATCH_INVARIANTS_SEEN"}
 	for _, v := range variables() {
@@ -39,6 +39,9 @@ func knownVariables() []string {
 	}
 	for _, v := range bootstrap.Variables() {
 		names = append(names, v.Name)
+	}
+	for _, d := range drivers {
+		names = append(names, d.variables...)
 	}
 	return names
 }

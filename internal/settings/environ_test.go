@@ -13,7 +13,7 @@ import (
 func TestUnknown(t *testing.T) {
 	for entry, want := range map[string]string{
 		"PATH=/bin": "", "TAGMATCH_DEVICE=shm": "", "TAGMATCH_JOIN_TIMEOUT=5s": "", "TAGMATCH_SECRET=x": "", "TAGMATCH_PIN=0": "",
-		"TAGMATCH_LAUNCH_FD=3:4": "", "TAGMATCH_DEVISE=": "", "TAGMATCH_TEST_ROLE=x": "", "TAGMATCHER=x": "",
+		"TAGMATCH_LAUNCH_FD=3:4": "", "TAGMATCH_RDMA_PORT=mlx5_0:1": "", "TAGMATCH_RDMA_GID=3": "", "TAGMATCH_DEVISE=": "", "TAGMATCH_TEST_ROLE=x": "", "TAGMATCHER=x": "",
 		"TAGMATCH_DEVISE=shm":                 "the environment has TAGMATCH_DEVISE, which is no variable of this release: did you mean TAGMATCH_DEVICE?",
 		"TAGMATCH_UNEXPECTED=1m":              "did you mean TAGMATCH_UNEXPECTED_LIMIT?",
 		"TAGMATCH_JOINTIMEOUT=1m":             "did you mean TAGMATCH_JOIN_TIMEOUT?",
