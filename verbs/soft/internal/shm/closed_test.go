@@ -39,3 +39,16 @@ func TestSHMClosedWhileMade(t *testing.T) {
 	pollUntil(t, "the end", func() bool { return len(a.down) == 1 }, a)
 	require.ErrorIs(t, a.down[0], verbs.ErrPeerClosed)
 }
+
+// TestSHMClosedUnseen: a device that is closed before it has seen a connection says so on it.
+func TestSHMClosedUnseen(t *testing.T) {
+	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
+	sent := false // once: the ring of b, which does not poll, has an end
+	pollUntil(t, "the connection", func() bool {
+		sent = sent || a.send(b, wire.Header{Op: wire.OpAck})
+		return sent && b.w.conn.Pending()
+	}, a)
+	b.w.Close()
+	pollUntil(t, "the end", func() bool { return len(a.down) == 1 }, a)
+	require.ErrorIs(t, a.down[0], verbs.ErrPeerClosed)
+}
