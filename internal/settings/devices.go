@@ -77,8 +77,8 @@ var drivers = []struct {
 	variables []string
 	begin     []string
 }{
-	{"github.com/tagmatch/tagmatch/verbs/ibverbs", "ibverbs", []string{"TAGMATCH_RDMA_PORT", "TAGMATCH_RDMA_GID"}, []string{"rdma", "mlx4_", "mlx5_", "bnxt_re", "irdma", "i40iw", "cxgb4_", "qedr",
-		"hfi1_", "hns_", "efa_", "erdma_", "mana_", "ocrdma", "rxe", "siw", "rocep", "ibp"}},
+	{"github.com/tagmatch/tagmatch/verbs/ibverbs", "ibverbs", []string{"TAGMATCH_RDMA_PORT", "TAGMATCH_RDMA_GID"},
+		[]string{"rdma", "mlx4_", "mlx5_", "bnxt_re", "irdma", "i40iw", "cxgb4_", "qedr", "hfi1_", "hns_", "efa_", "erdma_", "mana_", "ocrdma", "rxe", "siw", "rocep", "ibp"}},
 }
 
 // importOf is the package that would add a device: "" if its driver is here, or not known.

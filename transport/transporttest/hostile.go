@@ -14,10 +14,7 @@ import (
 // victim, rank 0, has lost it or, with Harness.Unheard, has a device that has refused what it asks.
 func attack(t *testing.T, h Harness, opts Options, name string, do func(p *impostor, victim *rank)) *rank {
 	t.Helper()
-	c := h.devices(t, 3, opts)
-	victim, other := c.openRank(0, nil), c.openRank(2, nil)
-	c.connect(c.ranks)
-	p := newImpostor(t, c.job.Devices[1], 1, victim)
+	c, victim, other, p := infiltrate(t, h, opts)
 	p.introduce()
 	p.connect()
 	do(p, victim)

@@ -26,10 +26,7 @@ func testHostileLine(t *testing.T, h Harness, opts Options) {
 		"17 messages, then END": {do: func(p *impostor) { p.flood(); p.tell(&format.End{Reason: "so there"}) }, accuse: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := h.devices(t, 3, opts)
-			victim, other := c.openRank(0, nil), c.openRank(2, nil)
-			c.connect(c.ranks)
-			p := newImpostor(t, c.job.Devices[1], 1, victim)
+			c, victim, other, p := infiltrate(t, h, opts)
 			p.introduce()
 			a.do(p)
 			if !a.accuse {
@@ -70,10 +67,7 @@ func testHostileHello(t *testing.T, h Harness, opts Options) {
 		"a cell without end":    func(_ *impostor, h *format.Hello) { h.CellAddr = 1<<64 - 4 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := h.devices(t, 3, opts)
-			victim, other := c.openRank(0, nil), c.openRank(2, nil)
-			c.connect(c.ranks)
-			p := newImpostor(t, c.job.Devices[1], 1, victim)
+			c, victim, other, p := infiltrate(t, h, opts)
 			p.introduce()
 			p.connectAs(func(h *format.Hello) { lie(p, h) })
 			p.until("the loss", func() bool { return len(victim.of("lost")) > 0 })

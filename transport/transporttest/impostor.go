@@ -47,6 +47,16 @@ func newImpostor(t *testing.T, dev verbs.Device, rank int, victim *rank) *impost
 	return p
 }
 
+// infiltrate opens three ranks, of which rank 1 is an impostor that the victim, rank 0, does not
+// know yet.
+func infiltrate(t *testing.T, h Harness, opts Options) (c *cluster, victim, other *rank, p *impostor) {
+	t.Helper()
+	c = h.devices(t, 3, opts)
+	victim, other = c.openRank(0, nil), c.openRank(2, nil)
+	c.connect(c.ranks)
+	return c, victim, other, newImpostor(t, c.job.Devices[1], 1, victim)
+}
+
 // introduce gives the victim the address of its rank.
 func (p *impostor) introduce() {
 	p.t.Helper()

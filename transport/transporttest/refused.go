@@ -105,10 +105,7 @@ func testRefusedHello(t *testing.T, h Harness, opts Options) {
 		"short":             {func(p *impostor) { p.tellBytes([]byte{1}) }, "1 bytes", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := h.devices(t, 3, opts)
-			victim, other := c.openRank(0, nil), c.openRank(2, nil)
-			c.connect(c.ranks)
-			p := newImpostor(t, c.job.Devices[1], 1, victim)
+			c, victim, other, p := infiltrate(t, h, opts)
 			p.introduce()
 			r.do(p)
 			end := hear[*format.End](p)
@@ -134,10 +131,7 @@ func testRefusedHello(t *testing.T, h Harness, opts Options) {
 // testStranger: a device that is no rank's is told so, and nobody is lost. What it tells of the end
 // of anything is nothing to anybody.
 func testStranger(t *testing.T, h Harness, opts Options) {
-	c := h.devices(t, 3, opts)
-	victim, other := c.openRank(0, nil), c.openRank(2, nil)
-	c.connect(c.ranks)
-	p := newImpostor(t, c.job.Devices[1], 1, victim)
+	c, victim, other, p := infiltrate(t, h, opts)
 	p.tell(&format.End{Reason: "so there"})
 	p.tell(&format.Hello{Rank: 1, Number: 100, MTU: 5, Pairs: make([]format.Pair, 1)})
 	require.Contains(t, hear[*format.End](p).Reason, "knows no rank")

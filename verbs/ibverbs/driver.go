@@ -40,7 +40,12 @@ func (driver) Open(name string, cfg verbs.DriverConfig) (verbs.Device, error) {
 	if name != deviceName {
 		return nil, fmt.Errorf("driver ibverbs has one device, %s, not %q: %s says which port that is", deviceName, name, portVariable)
 	}
-	p, err := choose(os.Getenv(portVariable))
+	return open(os.Getenv(portVariable), cfg)
+}
+
+// open opens the device of a port, see choose.
+func open(v string, cfg verbs.DriverConfig) (verbs.Device, error) {
+	p, err := choose(v)
 	if err != nil {
 		return nil, err
 	}

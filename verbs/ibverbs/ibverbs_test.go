@@ -148,9 +148,10 @@ func TestMapping(t *testing.T) {
 		m.sges[i] = abi.SGE{Addr: ^uint64(0), Length: ^uint32(0), LKey: ^uint32(0)}
 	}
 	require.Zero(t, *m.shared)
-	require.Zero(t, index(&m.sends[0], addr(&m.sends[0])))
-	require.Equal(t, 7, index(&m.sends[0], addr(&m.sends[7])))
-	require.Zero(t, index(&m.sends[0], 0), "the provider did not say")
+	require.Zero(t, index(&m.sends[0], batch, addr(&m.sends[0])))
+	require.Equal(t, 7, index(&m.sends[0], batch, addr(&m.sends[7])))
+	require.Zero(t, index(&m.sends[0], batch, 0), "the provider did not say")
+	require.Zero(t, index(&m.sends[0], 7, addr(&m.sends[7])), "it is none of these")
 }
 
 // TestTranslate: of an error four fields are valid; an opcode that nobody knows is an error.

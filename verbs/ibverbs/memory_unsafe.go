@@ -78,12 +78,12 @@ func pointers(p uintptr, n int32) []uintptr { return unsafe.Slice(at[uintptr](p)
 // sizeof is the size of what p points to.
 func sizeof[T any](*T) uintptr { var t T; return unsafe.Sizeof(t) }
 
-// index is which of the requests, that begin at first, lies at p: 0 where none does.
-func index[T any](first *T, p uintptr) int {
-	if p == 0 {
-		return 0
+// index is which of the n requests, that begin at first, lies at p: 0 where none does.
+func index[T any](first *T, n int, p uintptr) int {
+	if i := (p - addr(first)) / sizeof(first); i < uintptr(n) {
+		return int(i)
 	}
-	return int((p - addr(first)) / sizeof(first))
+	return 0
 }
 
 // text is what a C string in b says.

@@ -24,14 +24,13 @@ func (q *queuePair) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) {
 				break
 			}
 			q.fill(n, wr)
-			m.sends[n].Next = 0
 			if n > 0 {
 				m.sends[n-1].Next = addr(&m.sends[n])
 			}
 		}
 		if n > 0 {
 			if errno := m.call(&q.send); errno != 0 {
-				for range min(index(&m.sends[0], m.bad), n-1) {
+				for range index(&m.sends[0], n, m.bad) {
 					first = first.Next
 				}
 				return first, fail(op, errno, "")
@@ -145,7 +144,7 @@ func (d *device) postReceives(op string, post *ccall.Call, most int, wr *verbs.R
 		}
 		if n > 0 {
 			if errno := m.call(post); errno != 0 {
-				for range min(index(&m.receives[0], m.bad), n-1) {
+				for range index(&m.receives[0], n, m.bad) {
 					first = first.Next
 				}
 				return first, fail(op, errno, "")
