@@ -92,6 +92,7 @@ type readState struct {
 	posted   uint64 // bytes that reads were posted for
 	active   int32  // reads that have not ended
 	withdraw bool   // the sender has sent WITHDRAW, and got no answer
+	refused  bool   // a device has matched what software would have dropped
 	err      error
 }
 

@@ -19,7 +19,8 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 		s.notOffloaded("match", id)
 		return
 	}
-	if op.state == opCancelling {
+	listed := op.state == opOffloaded
+	if !listed {
 		e.delAnsweredLocked()
 	} else {
 		op.unpost()
@@ -37,9 +38,8 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	if p.inspected {
 		p.answer(tag)
 	}
-	if len(e.contexts.confined) != 0 {
-		p.intrudes(tag)
-	}
+	// The loss of a rank has removed the receives that could be its own: this one came later.
+	op.read.refused = listed && p.lost != nil || len(e.contexts.confined) != 0 && p.intrudes(tag)
 }
 
 // Delivered ends a matched receive whose message is in its buffer, or never will be: err says why
@@ -140,7 +140,7 @@ func (op *Op) source(err error) *peer {
 		op.complete(Status{}, e.broken)
 	case src < 0 || src >= len(e.peers):
 		op.complete(Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
-	case e.contexts.outside(src, op.tag): // as Matched has found
+	case op.read.refused:
 		op.goBack()
 	case err == transport.ErrDeregistered && op.revokedInDevice():
 		e.peers[src].pass(unexpected.RecordCost)
