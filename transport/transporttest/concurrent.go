@@ -7,10 +7,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -35,13 +35,13 @@ func script(seed uint64, src, dst, count int, caps transport.Caps) []Event {
 
 func (p *player) play(finished *atomic.Int32, scripts func(src, dst int) []Event) error {
 	p.posted = make([]int, p.size)
-	end := time.Now().Add(patience)
+	var stall testlevel.Stall
 	told := false
 	for turn := 0; int(finished.Load()) < p.size; turn++ {
 		if turn%256 == 255 {
 			runtime.Gosched()
-			if time.Now().After(end) {
-				return fmt.Errorf("rank %d: not done in %v: sent %v, %d events", p.n, patience, p.posted, len(p.Events))
+			if !told && stall.Lasts(patience, sum(p.posted)+len(p.Events)) {
+				return fmt.Errorf("rank %d: nothing happens for %v: sent %v, %d events", p.n, patience, p.posted, len(p.Events))
 			}
 		}
 		if to := p.rng.IntN(p.size); p.posted[to] < p.count {
@@ -62,6 +62,13 @@ func (p *player) play(finished *atomic.Int32, scripts func(src, dst int) []Event
 		}
 	}
 	return nil
+}
+
+func sum(list []int) (all int) {
+	for _, n := range list {
+		all += n
+	}
+	return all
 }
 
 func (p *player) done() bool {

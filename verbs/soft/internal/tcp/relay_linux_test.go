@@ -263,7 +263,7 @@ func TestTLSMeddled(t *testing.T) {
 			relay.mu.Lock()
 			defer relay.mu.Unlock()
 			for i := range min(to.got, 20) {
-				if _, p := to.packet(i); len(p) >= 64 {
+				if p := to.packet(i).payload; len(p) >= 64 {
 					require.False(t, bytes.Contains(relay.seen, p[16:32]), "packet %d can be read", i)
 				}
 			}

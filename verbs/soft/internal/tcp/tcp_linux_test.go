@@ -193,11 +193,11 @@ func TestTCPStream(t *testing.T) {
 				s.refuse, s.place = c.refuse, c.place
 			}
 			r := rand.New(rand.NewPCG(seed, 9))
-			end := time.Now().Add(60 * time.Second)
+			var stall testlevel.Stall
 			for !to.done() || !fro.done() {
 				to.step(r)
 				fro.step(r)
-				require.True(t, time.Now().Before(end), "stuck: %d and %d of %d", to.got, fro.got, count)
+				require.False(t, stall.Lasts(20*time.Second, to.got+fro.got), "stuck: %d and %d of %d", to.got, fro.got, count)
 				require.Empty(t, append(a.down, b.down...))
 			}
 		})
@@ -213,6 +213,8 @@ type stream struct {
 	from, to  *fakeDevice
 	out       *link
 	sent, got int
+	next      *packet // number sent
+	want      *packet // number got
 	refuse    int
 	place     bool
 	r         *rand.Rand
@@ -222,13 +224,13 @@ type stream struct {
 
 func newStream(t testing.TB, seed uint64, count int, from *fakeDevice, out *link, to *fakeDevice, in *link) *stream {
 	s := &stream{t: t, seed: seed, count: count, from: from, to: to, out: out, r: rand.New(rand.NewPCG(seed, 5))}
+	s.next, s.want = s.packet(0), s.packet(0)
 	to.onRecv = func(l wire.Link, h *wire.Header, payload []byte) bool {
 		require.Equal(t, wire.Link(in), l)
 		return s.receive(h, payload)
 	}
 	to.onPlace = func(_ wire.Link, h *wire.Header) []byte {
-		want, _ := s.packet(s.got)
-		require.Equal(t, want, *h)
+		require.Equal(t, s.want.h, *h)
 		if !s.place || h.Op != wire.OpReadResp {
 			return nil
 		}
@@ -241,7 +243,12 @@ func newStream(t testing.TB, seed uint64, count int, from *fakeDevice, out *link
 	return s
 }
 
-func (s *stream) packet(i int) (wire.Header, []byte) {
+type packet struct {
+	h       wire.Header
+	payload []byte
+}
+
+func (s *stream) packet(i int) *packet {
 	r := rand.New(rand.NewPCG(s.seed, uint64(i)))
 	h := randomHeader(r)
 	switch r.IntN(4) {
@@ -257,18 +264,17 @@ func (s *stream) packet(i int) (wire.Header, []byte) {
 	for k := 0; k+8 <= len(p); k += 8 {
 		binary.LittleEndian.PutUint64(p[k:], r.Uint64())
 	}
-	return h, p
+	return &packet{h, p}
 }
 
 func (s *stream) receive(h *wire.Header, payload []byte) (ok bool) {
 	if s.refuse > 0 && s.r.IntN(s.refuse) == 0 {
 		return false
 	}
-	want, p := s.packet(s.got)
-	require.Equal(s.t, want, *h, "packet %d", s.got)
-	require.True(s.t, bytes.Equal(p, payload), "packet %d", s.got)
+	require.Equal(s.t, s.want.h, *h, "packet %d", s.got)
+	require.True(s.t, bytes.Equal(s.want.payload, payload), "packet %d", s.got)
 	s.got++
-	s.dst = nil
+	s.want, s.dst = s.packet(s.got), nil
 	return true
 }
 
@@ -277,13 +283,14 @@ func (s *stream) step(r *rand.Rand) {
 		if s.sent == s.count {
 			break
 		}
-		h, p := s.packet(s.sent)
+		p := s.next.payload
 		cut := r.IntN(min(len(p), 64) + 1)
-		if !s.out.Send(&h, p[:cut], p[cut:]) {
+		if !s.out.Send(&s.next.h, p[:cut], p[cut:]) {
 			break
 		}
 		clear(p) // the link must not look at it any more
 		s.sent++
+		s.next = s.packet(s.sent)
 	}
 	if r.IntN(3) == 0 {
 		s.from.w.Flush()
