@@ -84,6 +84,7 @@ func (w *world) lose(r, peer *rank) {
 		w.cut[pair(r.id, peer.id)] = true
 	}
 	r.engine.PeerLost(peer.id, fmt.Errorf("the launcher says so: %w", verbs.ErrPeerEnded))
+	w.polled(r)
 }
 
 // news has the launcher tell all ranks what their transports need not have found.
@@ -92,7 +93,6 @@ func (w *world) news() {
 		for _, p := range w.ranks {
 			if w.plan.Params.Unmet && !r.dead && p.dead {
 				w.lose(r, p)
-				w.harvest(r)
 			}
 		}
 	}

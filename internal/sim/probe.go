@@ -43,8 +43,9 @@ func (w *world) probe(r *rank, p pattern, size int, calls bool) {
 	}
 }
 
-// polled follows a poll by a probe, which may have asked for a message afterwards, or given back
-// the credit of a request that it has taken: no Flush that the poll has ended has to wait for that.
+// polled follows a poll inside of another call: a probe may have asked for a message afterwards, or
+// given back the credit of a request that it has taken, and a loss is told to others. No Flush that
+// the poll has ended has to wait for that.
 func (w *world) polled(r *rank) {
 	w.harvest(r)
 	if c := r.gate.call; c != nil && c.o.flush { // a premature return can be seen only at once
