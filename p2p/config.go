@@ -81,8 +81,9 @@ type Config struct {
 	// 1 s; -1 parks at once (TAGMATCH_SPIN_LIMIT).
 	SpinLimit time.Duration
 	// EagerLimit is the largest eager message in bytes, equal on all ranks; default 32 KiB,
-	// at most 64 KiB (TAGMATCH_EAGER_LIMIT). A longer message takes a memory region of the device
-	// until it is received; beyond 450,000 to one rank further ones wait, in order.
+	// with a device of a driver what suits that; at most 64 KiB (TAGMATCH_EAGER_LIMIT). A longer
+	// message takes a memory region of the device until it is received; beyond 450,000 to one rank
+	// further ones wait, in order.
 	EagerLimit int
 	// UnexpectedLimit is how many bytes unexpected messages may take here; default 64 MiB, -1: none
 	// (TAGMATCH_UNEXPECTED_LIMIT). Each is charged with a record of 256 bytes and, up to

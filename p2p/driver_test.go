@@ -33,8 +33,14 @@ func (d plainDevice) Attr() verbs.DeviceAttr {
 	return attr
 }
 
-func (testDriver) Name() string               { return "test" }
-func (testDriver) Devices() ([]string, error) { return []string{"test0", "plain0", "broken0"}, nil }
+func (testDriver) Name() string { return "test" }
+func (testDriver) Devices() ([]string, error) {
+	return []string{"test0", "plain0", "small0", "broken0"}, nil
+}
+
+func (testDriver) EagerLimit(device string) int {
+	return map[string]int{"small0": 1000}[device]
+}
 
 func (testDriver) Open(name string, cfg verbs.DriverConfig) (verbs.Device, error) {
 	if name == "broken0" {
@@ -74,6 +80,15 @@ func TestDriver(t *testing.T) {
 			})
 		})
 	}
+	t.Run("what suits a device", func(t *testing.T) {
+		skipUnlessLinux(t, "small0")
+		p2ptest.RunConfig(t, 2, p2p.Config{Device: "tcp,small0"}, func(w *p2p.World) {
+			exchange(t, w, make([]byte, 3000), 1000)
+			require.EqualValues(t, 1, w.Metrics().EagerSent)
+			exchange(t, w, make([]byte, 3000), 1001)
+			require.EqualValues(t, 1, w.Metrics().EagerSent)
+		})
+	})
 	_, err := p2p.Init(background, p2p.Config{Device: "test0,broken0"})
 	require.ErrorContains(t, err, "device broken0: its port is down")
 	_, err = p2p.Init(background, p2p.Config{Device: "test0", TLS: "secret"})

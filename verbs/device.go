@@ -216,8 +216,15 @@ type DeviceAttr struct {
 	MaxQPInitRdAtom          int    // RDMA reads outstanding at a QP as their initiator
 	MaxMTU                   MTU
 	TM                       TMCaps
+	Suits                    Suits
 	ReadFaults               bool     // QPInitAttr.ReadFaults is supported
 	Wires                    []string // software device: its possible wires ("shm", "tcp", "loop")
+}
+
+// Suits are sizes that suit a device, for programs that ask for none; 0: the same as for any.
+type Suits struct {
+	Receives int // of an SRQ of all peers
+	Sends    int // outstanding at a queue pair
 }
 
 // TMCaps are the tag-matching capabilities (struct ibv_tm_caps, TMO 1.1). Test Flags & TMCapRC,

@@ -21,6 +21,12 @@ type Driver interface {
 	Open(name string, cfg DriverConfig) (Device, error)
 }
 
+// EagerLimiter is a Driver for whose devices p2p.Config.EagerLimit has another default.
+type EagerLimiter interface {
+	// EagerLimit is that default in bytes, on all hosts the same for a device of that name.
+	EagerLimit(device string) int
+}
+
 // DriverConfig is what the opener of a device gives to the Driver.
 type DriverConfig struct {
 	Rank   int          // of this process, for error messages

@@ -36,6 +36,18 @@ func Driver(device string) verbs.Driver {
 	return nil
 }
 
+// eagerOf is the least default of EagerLimit that a driver has for one of the devices; 0: none has.
+func eagerOf(devices string) (least int) {
+	for name := range strings.SplitSeq(devices, ",") {
+		if l, ok := Driver(name).(verbs.EagerLimiter); ok {
+			if n := l.EagerLimit(name); least == 0 || n < least {
+				least = n
+			}
+		}
+	}
+	return least
+}
+
 // checkDevice returns an error that names the fault of a Config.Device, or nil.
 func checkDevice(name string) error {
 	list := strings.Split(name, ",")

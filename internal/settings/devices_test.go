@@ -18,6 +18,9 @@ type driver struct {
 
 func (d *driver) Name() string               { return d.name }
 func (d *driver) Devices() ([]string, error) { return d.devices, d.err }
+func (d *driver) EagerLimit(device string) int {
+	return map[string]int{"some": 9000, "mlx5_0": 8000}[device]
+}
 func (d *driver) Open(string, verbs.DriverConfig) (verbs.Device, error) {
 	return nil, errors.New("not here")
 }
@@ -40,6 +43,14 @@ func TestDevicesOfDrivers(t *testing.T) {
 	require.Equal(t, some, Driver("mlx5_0"))
 	require.Nil(t, Driver(SHM), "the software device's names stay its own")
 	require.Nil(t, Driver("mlx5_1"))
+
+	for device, limit := range map[string]int{"": 32 << 10, "tcp": 32 << 10, "some": 9000, "some,mlx5_0": 8000, "shm,some": 9000} {
+		full, _, faults := Config{Device: device}.Resolve(env(nil))
+		require.Empty(t, faults)
+		require.Equal(t, limit, full.EagerLimit, device)
+	}
+	full, _, _ := Config{Device: "some", EagerLimit: -1}.Resolve(env(nil))
+	require.Equal(t, -1, full.EagerLimit, "the program gives one")
 
 	*some = driver{name: "ibverbs", err: errors.New("no hardware")}
 	require.EqualError(t, Config{Device: "mlx5_0"}.Faults()[0],

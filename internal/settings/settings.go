@@ -142,7 +142,7 @@ func (c *Config) fill() {
 	c.Progress, c.Async = cmp.Or(c.Progress, ProgressAuto), cmp.Or(c.Async, AsyncAuto)
 	c.JoinTimeout = cmp.Or(c.JoinTimeout, bootstrap.DefaultTimeout)
 	c.PeerTimeout = cmp.Or(c.PeerTimeout, soft.DefaultPeerTimeout)
-	c.EagerLimit = cmp.Or(c.EagerLimit, defaultEager)
+	c.EagerLimit = cmp.Or(c.EagerLimit, eagerOf(c.Device), defaultEager)
 	c.UnexpectedLimit, c.SendLimit = cmp.Or(c.UnexpectedLimit, defaultUnexpected), cmp.Or(c.SendLimit, defaultSend)
 	c.MaxTags, c.OffloadMin = cmp.Or(c.MaxTags, defaultTags), cmp.Or(c.OffloadMin, defaultOffloadMin)
 }

@@ -18,8 +18,8 @@ type Config struct {
 	Rank      int          // of this transport, 0 to Size-1
 	Size      int          // ranks in the job
 	MaxEager  int          // largest eager payload, bytes, equal on all ranks; 0: 32 KiB; below 0: 0
-	SRQDepth  int          // receive buffers for messages that the device does not match, 48 to 2^14; 0: 512; others are corrected
-	SendDepth int          // send requests outstanding to each peer; 0: 256, fewer where completion queues are short
+	SRQDepth  int          // receive buffers for messages that the device does not match, 48 to 2^14, others are corrected, fewer where memory is short; 0: what suits the device, or 512
+	SendDepth int          // send requests outstanding to each peer; 0: what suits the device, or 256, fewer where completion queues are short
 	Job       string       // ranks of another job are refused
 	Logger    *slog.Logger // gets a warning of each rank that does not answer; nil: silent
 	MaxTags   int          // receives that the device's list holds; 0: 1024; the device's limit caps it; negative: no list

@@ -73,6 +73,10 @@ func newDevice(p *port, cfg verbs.DriverConfig) (d *device, err error) {
 	return d, nil
 }
 
+// suits has many receives, since messages take them while the program computes: flow control counts
+// bytes. A NIC's memory for each queue pair grows with its sends.
+var suits = verbs.Suits{Receives: 2048, Sends: 64}
+
 // limits are the limits of the device, but for the largest inline payload.
 func (p *port) limits() (verbs.DeviceAttr, error) {
 	a, err := p.queryDevice()
@@ -89,7 +93,7 @@ func (p *port) limits() (verbs.DeviceAttr, error) {
 		MaxSRQ: int(o.MaxSRQ), MaxSRQWR: int(o.MaxSRQWR), SRQSGE: int(o.MaxSRQSGE),
 		MaxMR: int(o.MaxMR), MaxMsgSize: uint64(p.mem.port.MaxMsgSz),
 		MaxQPRdAtom: int(min(o.MaxQPRdAtom, 255)), MaxQPInitRdAtom: int(min(o.MaxQPInitRdAtom, 255)),
-		MaxMTU: verbs.MTU(p.mem.port.ActiveMTU),
+		MaxMTU: verbs.MTU(p.mem.port.ActiveMTU), Suits: suits,
 	}, nil
 }
 

@@ -110,6 +110,7 @@ func TestDriver(t *testing.T) {
 		attr := dev.Attr()
 		require.GreaterOrEqual(t, attr.MaxInline, 258, "a control message fits")
 		require.Zero(t, attr.TM, "rxe has no tag matching")
+		require.Equal(t, verbs.Suits{Receives: 2048, Sends: 64}, attr.Suits)
 		require.NoError(t, dev.Close())
 	}
 	require.Len(t, verbs.Drivers(), 1)

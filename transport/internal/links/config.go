@@ -1,6 +1,7 @@
 package links
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,8 +17,8 @@ type Config struct {
 	Rank      int          // of this transport, 0 to Size-1
 	Size      int          // ranks in the job
 	MaxEager  int          // largest eager payload, bytes, equal on all ranks; 0: 32 KiB; below 0: 0
-	SRQDepth  int          // receive buffers, shared by all peers; 0: 512
-	SendDepth int          // send requests outstanding to each peer; 0: 256, fewer where completion queues are short
+	SRQDepth  int          // receive buffers, shared by all peers, fewer where memory is short; 0: what suits the device, or 512
+	SendDepth int          // send requests outstanding to each peer; 0: what suits the device, or 256, fewer where completion queues are short
 	Job       string       // ranks of another job are refused
 	Logger    *slog.Logger // nil: silent
 
@@ -48,6 +49,7 @@ const (
 	defaultSRQDepth  = 512
 	defaultSendDepth = 256
 	minSendDepth     = 4
+	leastReceives    = 128 // see Links.open
 	maxBudget        = 8192
 	maxFailing       = 128 // see Config.failures
 	maxMaxEager      = 1 << 20
@@ -68,7 +70,7 @@ func (c *Config) Fill() error {
 	}
 	c.MaxEager = max(c.MaxEager, 0)
 	if c.SRQDepth == 0 {
-		c.SRQDepth = min(defaultSRQDepth, attr.MaxSRQWR, attr.MaxCQE/4)
+		c.SRQDepth = min(cmp.Or(attr.Suits.Receives, defaultSRQDepth), attr.MaxSRQWR, attr.MaxCQE/4)
 	}
 	c.fillBudget(&attr)
 	var errs []error
@@ -100,7 +102,7 @@ func (c *Config) fillBudget(attr *verbs.DeviceAttr) {
 	}
 	c.budget = min(maxBudget, room)
 	if c.SendDepth == 0 {
-		c.SendDepth = min(defaultSendDepth, attr.MaxQPWR, max(minSendDepth, c.budget/2))
+		c.SendDepth = min(cmp.Or(attr.Suits.Sends, defaultSendDepth), attr.MaxQPWR, max(minSendDepth, c.budget/2))
 	}
 	c.budget = max(c.budget, c.SendDepth)
 }

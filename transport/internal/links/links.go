@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
+	"syscall"
 	"time"
 
 	"github.com/tagmatch/tagmatch/transport"
@@ -111,8 +112,36 @@ func Open(l *Links, cfg Config, sink transport.Sink, inv *check.Sink) error {
 	return nil
 }
 
-func (l *Links) open() (err error) {
+// open makes what a transport has before it connects. Where memory that may be locked is short it
+// does with fewer receives, whose buffers are most of that.
+func (l *Links) open() error {
 	c := &l.cfg
+	var short error
+	for wanted := c.SRQDepth; ; c.SRQDepth /= 2 {
+		err := l.openWith(c)
+		switch {
+		case err == nil && short != nil:
+			c.Logger.Warn("fewer receives are posted than suit the device, as memory is short", "rank", c.Rank, "device", c.Device.Name(),
+				"receives", c.SRQDepth, "wanted", wanted, "err", short.Error()+LockLimit(short))
+			return nil
+		case !errors.Is(err, syscall.ENOMEM), c.SRQDepth/2 < leastReceives:
+			return err
+		}
+		if failed := l.closeOpened(); failed != nil {
+			return errors.Join(err, failed)
+		}
+		short = err
+	}
+}
+
+// closeOpened undoes openWith.
+func (l *Links) closeOpened() error {
+	err := errors.Join(l.closeQueues(), l.ring.close(), l.bounce.Close(), l.closeDomain())
+	l.objects, l.ring, l.bounce = objects{}, ring{}, Pool{}
+	return err
+}
+
+func (l *Links) openWith(c *Config) (err error) {
 	if err = l.objects.open(c); err != nil {
 		return err
 	}
@@ -125,7 +154,15 @@ func (l *Links) open() (err error) {
 			return err
 		}
 	}
-	return nil
+	if c.SRQDepth/2 < leastReceives {
+		return nil
+	}
+	// As much again is to be left, for connections and long messages.
+	mr, err := l.pd.RegMR(l.ring.slab, 0)
+	if err != nil {
+		return err
+	}
+	return mr.Dereg()
 }
 
 // Caps returns the capabilities of the transport.
