@@ -76,6 +76,7 @@ func (l *location) to(to *location, num uint8, gidIndex uint32) abi.AHAttr {
 
 // locate finds the location of a port, and the index of its GID.
 func (p *port) locate() (l location, gidIndex uint32, err error) {
+	const op = "query_gid"
 	a := p.mem.port
 	l = location{link: a.LinkLayer, grh: a.Flags&abi.PortGRHRequired != 0, mtu: verbs.MTU(a.ActiveMTU), lid: a.LID}
 	first, last := uint32(0), uint32(max(a.GIDTblLen, 1)-1)
@@ -83,7 +84,7 @@ func (p *port) locate() (l location, gidIndex uint32, err error) {
 	if v != "" {
 		n, err := strconv.ParseUint(v, 10, 8)
 		if err != nil || uint32(n) > last {
-			return l, 0, fmt.Errorf("%s is %q: port %v has GIDs 0 to %d", gidVariable, v, p, last)
+			return l, 0, fail(op, syscall.EINVAL, fmt.Sprintf("%s is %q: port %v has GIDs 0 to %d", gidVariable, v, p, last))
 		}
 		first, last = uint32(n), uint32(n)
 	} else if l.link == abi.LinkLayerInfiniBand {
@@ -111,13 +112,25 @@ func (p *port) locate() (l location, gidIndex uint32, err error) {
 		}
 	}
 	if !found {
-		return l, 0, fmt.Errorf("port %v has no RoCE v2 GID: give its network interface an IP address, or set %s", p, gidVariable)
+		return l, 0, fail(op, syscall.EADDRNOTAVAIL, p.noGID(v))
 	}
 	return l, gidIndex, nil
+}
+
+// noGID says which GID a port lacks, where v is the value of TAGMATCH_RDMA_GID.
+func (p *port) noGID(v string) string {
+	switch {
+	case v != "":
+		return fmt.Sprintf("%s is %s: port %v has no GID there", gidVariable, v, p)
+	case p.mem.port.LinkLayer == abi.LinkLayerInfiniBand:
+		return fmt.Sprintf("port %v has no GID 0", p)
+	}
+	return fmt.Sprintf("port %v has no RoCE v2 GID: give its network interface an IP address, or set %s", p, gidVariable)
 }
 
 // gid asks for entry i of the port's GIDs, which is valid until the next one.
 func (p *port) gid(i uint32) (*abi.GIDEntry, error) {
 	g := &p.mem.gid
-	return g, status("query_gid", p.lib.queryGIDEx, p.ctx, uintptr(p.num), uintptr(i), addr(g), 0, sizeof(g))
+	err := status("query_gid", p.lib.queryGIDEx, p.ctx, uintptr(p.num), uintptr(i), addr(g), 0, sizeof(g))
+	return g, p.named(err, fmt.Sprintf("GID %d", i))
 }

@@ -2,7 +2,6 @@ package ibverbs
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -30,7 +29,7 @@ type asyncEvents struct {
 func startAsync(d *device) (*asyncEvents, error) {
 	file, err := pollable(d.context().AsyncFD, "asynchronous events")
 	if err != nil {
-		return nil, fail("get_async_event", errnoOf(err), err.Error())
+		return nil, d.named(fail("get_async_event", errnoOf(err), "its descriptor"), "")
 	}
 	a := &asyncEvents{d: d, file: file, srqs: map[uintptr]uint32{}, cqs: map[uintptr]*atomic.Bool{}, ended: make(chan struct{})}
 	go a.run()
@@ -48,8 +47,7 @@ func (a *asyncEvents) run() {
 		}
 		if err != nil {
 			a.gone.Store(errnoOf(err) == syscall.EIO)
-			a.add(verbs.AsyncEvent{Type: verbs.EventDeviceFatal,
-				Err: fmt.Errorf("port %v is gone: its driver was unloaded, or the device removed: %w", a.d.port, err)})
+			a.add(verbs.AsyncEvent{Type: verbs.EventDeviceFatal, Err: a.d.named(err, "")})
 		}
 		a.d.wake()
 		if err != nil {

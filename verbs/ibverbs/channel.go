@@ -36,11 +36,11 @@ func (d *device) CreateCompChannel() (verbs.CompChannel, error) {
 	}
 	obj, err := d.created(object(op, d.lib.createCompChannel, d.ctx))
 	if err != nil {
-		return nil, err
+		return nil, d.named(err, "")
 	}
 	file, err := pollable(at[abi.CompChannel](obj).FD, "completion channel")
 	if err != nil {
-		return nil, errors.Join(fail(op, errnoOf(err), err.Error()), d.destroyed(status("destroy_comp_channel", d.lib.destroyCompChannel, obj)))
+		return nil, errors.Join(d.named(fail(op, errnoOf(err), "its descriptor"), ""), d.destroyed(status("destroy_comp_channel", d.lib.destroyCompChannel, obj)))
 	}
 	c := &channel{d: d, obj: obj, file: file, slot: d.free[len(d.free)-1]}
 	d.free = d.free[:len(d.free)-1]
@@ -127,15 +127,18 @@ func pollable(fd int32, name string) (*os.File, error) {
 }
 
 // whenReadable calls f until it returns something else than EAGAIN, each time that the file may be
-// readable. It returns an error once the file is closed, its deadline has passed, or f has failed.
+// readable. It returns an error once the file is closed (os.ErrClosed), its deadline has passed
+// (os.ErrDeadlineExceeded), or f has failed.
 func whenReadable(op string, file *os.File, f func() syscall.Errno) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var errno syscall.Errno
-	if err := raw.Read(func(uintptr) bool { errno = f(); return errno != syscall.EAGAIN }); err != nil {
+	if err := raw.Read(func(uintptr) bool { errno = f(); return errno != syscall.EAGAIN }); errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
+	} else if err != nil {
+		return os.ErrClosed // the runtime's own error has no name
 	}
 	if errno != 0 {
 		return fail(op, errno, "")

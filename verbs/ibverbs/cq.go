@@ -50,7 +50,7 @@ func (d *device) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
 	}
 	var err error
 	if c.obj, err = d.created(object(op, d.lib.createCQ, d.ctx, uintptr(attr.CQE), 0, ch, 0)); err != nil {
-		return nil, err
+		return nil, d.named(err, fmt.Sprintf("a queue of %d completions", attr.CQE))
 	}
 	if c.channel != nil {
 		c.channel.users++

@@ -85,7 +85,7 @@ func (p *port) limits() (verbs.DeviceAttr, error) {
 	}
 	o := &a.Orig
 	if o.MaxSRQ == 0 || o.MaxSRQSGE == 0 || o.MaxSGE == 0 {
-		return verbs.DeviceAttr{}, fail("query_device", syscall.EOPNOTSUPP, p.name+" has no shared receive queues, which this library needs")
+		return verbs.DeviceAttr{}, p.named(fail("query_device", syscall.EOPNOTSUPP, "the device has no shared receive queues, which this library needs"), "")
 	}
 	return verbs.DeviceAttr{
 		MaxQP: int(o.MaxQP), MaxQPWR: int(o.MaxQPWR), MaxSGE: int(min(o.MaxSGE, o.MaxSRQSGE)),
@@ -101,11 +101,11 @@ func (p *port) limits() (verbs.DeviceAttr, error) {
 func (p *port) largestInline() (int, error) {
 	pd, err := object("alloc_pd", p.lib.allocPD, p.ctx)
 	if err != nil {
-		return 0, err
+		return 0, p.named(err, "")
 	}
 	cq, err := object("create_cq", p.lib.createCQ, p.ctx, 1, 0, 0, 0)
 	if err != nil {
-		return 0, errors.Join(err, status("dealloc_pd", p.lib.deallocPD, pd))
+		return 0, errors.Join(p.named(err, "a queue of 1 completion"), status("dealloc_pd", p.lib.deallocPD, pd))
 	}
 	granted, refused := 0, syscall.Errno(0)
 	for most := uint32(512); most > 0 && granted == 0; most -= 32 {
@@ -118,7 +118,7 @@ func (p *port) largestInline() (int, error) {
 		}
 	}
 	if granted == 0 {
-		err = errors.Join(err, fail("create_qp", refused, p.name+" makes no queue pair with an inline payload; "+lockedMemory(0)))
+		err = errors.Join(err, p.named(fail("create_qp", refused, "no queue pair with an inline payload is made"), ""))
 	}
 	err = errors.Join(err, status("destroy_cq", p.lib.destroyCQ, cq), status("dealloc_pd", p.lib.deallocPD, pd))
 	return granted, err

@@ -42,7 +42,7 @@ func (driver) EagerLimit(string) int { return 8 << 10 }
 
 func (driver) Open(name string, cfg verbs.DriverConfig) (verbs.Device, error) {
 	if name != deviceName {
-		return nil, fmt.Errorf("driver ibverbs has one device, %s, not %q: %s says which port that is", deviceName, name, portVariable)
+		return nil, fail("open_device", syscall.ENODEV, fmt.Sprintf("driver ibverbs has one device, %s, not %q: %s says which port that is", deviceName, name, portVariable))
 	}
 	return open(os.Getenv(portVariable), cfg)
 }
@@ -65,7 +65,7 @@ type port struct {
 	lib  *library
 	ctx  uintptr // struct ibv_context
 	name string  // of the device: "mlx5_0"
-	num  uint8   // of the port, from 1
+	num  uint8   // of the port, from 1; 0: not chosen yet
 	mem  *mapping
 }
 
@@ -99,8 +99,12 @@ func choose(v string) (*port, error) {
 	for _, dev := range pointers(list, count) {
 		d := at[abi.Device](dev)
 		devName := text(d.Name[:])
+		if d.TransportType != abi.TransportIB {
+			there = append(there, devName+" (neither InfiniBand nor RoCE)")
+			continue
+		}
 		there = append(there, devName)
-		if name != "" && name != devName || d.TransportType != abi.TransportIB {
+		if name != "" && name != devName {
 			continue
 		}
 		p, err := openPort(lib, dev, devName, num)
@@ -110,7 +114,7 @@ func choose(v string) (*port, error) {
 		errs = append(errs, err)
 	}
 	if len(errs) == 0 {
-		return nil, fmt.Errorf("%s is %q: this host has %s", portVariable, v, strings.Join(there, ", "))
+		return nil, fail("open_device", syscall.ENODEV, fmt.Sprintf("%s is %q: this host has %s", portVariable, v, strings.Join(there, ", ")))
 	}
 	return nil, errors.Join(errs...)
 }
@@ -123,13 +127,14 @@ func parsePort(v string) (device string, num uint8, err error) {
 	}
 	k, err := strconv.ParseUint(n, 10, 8)
 	if err != nil || k == 0 || device == "" {
-		return "", 0, fmt.Errorf("%s is %q: write a device, or a device and the number of its port, as in mlx5_0:1", portVariable, v)
+		return "", 0, fail("open_device", syscall.EINVAL, fmt.Sprintf("%s is %q: write a device, or a device and the number of its port, as in mlx5_0:1", portVariable, v))
 	}
 	return device, uint8(k), nil
 }
 
 // deviceList returns libibverbs' list of devices, which is to be freed.
 func deviceList(lib *library) (list uintptr, count int32, err error) {
+	const op = "get_device_list"
 	m, err := newMapping(1, 0)
 	if err != nil {
 		return 0, 0, err
@@ -141,12 +146,12 @@ func deviceList(lib *library) (list uintptr, count int32, err error) {
 	}
 	switch {
 	case list == 0 && errno != syscall.ENOSYS:
-		return 0, 0, fail("get_device_list", errno, "")
+		return 0, 0, fail(op, errno, "")
 	case list == 0:
-		return 0, 0, errors.New("no RDMA devices: the kernel module ib_uverbs is not loaded")
+		return 0, 0, fail(op, errno, "no RDMA devices: the kernel module ib_uverbs is not loaded")
 	case count == 0:
 		_, _ = call(lib.freeDeviceList, list)
-		return 0, 0, errors.New("no RDMA devices: neither a NIC with its kernel driver and provider, nor soft-RoCE (rdma link add rxe0 type rxe netdev eth0)")
+		return 0, 0, fail(op, syscall.ENODEV, "no RDMA devices: neither a NIC with its kernel driver and provider, nor soft-RoCE (rdma link add rxe0 type rxe netdev eth0)")
 	}
 	return list, count, nil
 }
@@ -183,12 +188,13 @@ func (p *port) find(num uint8) error {
 	}
 	most := attr.Orig.PhysPortCnt
 	if num > most {
-		return fmt.Errorf("device %s has %d ports: %s asks for port %d", p.name, most, portVariable, num)
+		return fail("query_port", syscall.EINVAL, fmt.Sprintf("%s is %s:%d: the ports of %s are 1 to %d", portVariable, p.name, num, p.name, most))
 	}
-	first, last := num, num
-	if num == 0 {
-		first, last = 1, most
+	first, last := max(num, 1), most
+	if num != 0 {
+		last = num
 	}
+	var states []string
 	for p.num = first; p.num <= last; p.num++ {
 		if err := p.query(); err != nil {
 			return err
@@ -196,8 +202,24 @@ func (p *port) find(num uint8) error {
 		if p.mem.port.State == abi.PortActive {
 			return nil
 		}
+		states = append(states, p.state())
 	}
-	return fmt.Errorf("device %s: no active port among %d to %d: see rdma link, and the cable or netdev", p.name, first, last)
+	return fail("query_port", syscall.ENETDOWN, strings.Join(states, ", ")+": see rdma link, and the cable or network interface")
+}
+
+// state says in which state the port is.
+func (p *port) state() string {
+	names := []string{1: "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"}
+	a := &p.mem.port
+	name := "unknown"
+	if a.State > 0 && int(a.State) < len(names) {
+		name = names[a.State]
+	}
+	s := fmt.Sprintf("port %v is %s", p, name)
+	if name == "INIT" && a.LinkLayer == abi.LinkLayerInfiniBand {
+		s += ", which waits for the fabric's subnet manager"
+	}
+	return s
 }
 
 // queryDevice asks for the device's attributes, which are valid until the mapping is used again.
@@ -205,16 +227,20 @@ func (p *port) queryDevice() (*abi.DeviceAttrEx, error) {
 	a := &p.mem.device
 	op := p.context().Op(queryDeviceEx)
 	if op == 0 {
-		return nil, fail("query_device", syscall.EOPNOTSUPP, "the provider of "+p.name+" is too old, use rdma-core 32 or later")
+		return nil, p.tooOld("query_device")
 	}
-	return a, status("query_device", op, p.ctx, 0, addr(a), sizeof(a))
+	return a, p.named(status("query_device", op, p.ctx, 0, addr(a), sizeof(a)), "")
 }
 
 // query asks for the attributes of port num.
 func (p *port) query() error {
 	op := p.context().Op(queryPort)
 	if op == 0 {
-		return fail("query_port", syscall.EOPNOTSUPP, "the provider of "+p.name+" is too old, use rdma-core 32 or later")
+		return p.tooOld("query_port")
 	}
-	return status("query_port", op, p.ctx, uintptr(p.num), addr(&p.mem.port), sizeof(&p.mem.port))
+	return p.named(status("query_port", op, p.ctx, uintptr(p.num), addr(&p.mem.port), sizeof(&p.mem.port)), "")
+}
+
+func (p *port) tooOld(op string) error {
+	return fail(op, syscall.EOPNOTSUPP, "the provider of "+p.name+" is too old, use rdma-core 32 or later")
 }

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -196,5 +195,5 @@ func TestDead(t *testing.T) {
 func TestHostOrder(t *testing.T) {
 	require.Equal(t, uint32(0x04030201), hostOrder(0x01020304), "tests run on little-endian machines")
 	require.Equal(t, "mlx5_0", text([]byte("mlx5_0\x00rest")))
-	require.True(t, strings.HasPrefix(lockedMemory(1), "1 bytes more"))
+	require.Contains(t, lockedMemory(), "ulimit -l")
 }

@@ -3,8 +3,11 @@ package ibverbs
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/ccall"
@@ -26,11 +29,15 @@ type library struct {
 const libraryName = "libibverbs.so.1"
 
 // theLibrary loads the library once.
-var theLibrary = sync.OnceValues(func() (*library, error) {
+var theLibrary = sync.OnceValues(func() (*library, error) { return load(libraryName) })
+
+// load loads a library of that name.
+func load(name string) (*library, error) {
+	const op = "load"
 	l := &library{}
-	file, err := ccall.Load(libraryName)
+	file, err := ccall.Load(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w; install libibverbs and the provider of the device: Debian's ibverbs-providers, or rdma-core", err)
+		return nil, fail(op, syscall.ENOSYS, err.Error()+"; install libibverbs and the provider of the device: Debian's ibverbs-providers, or rdma-core")
 	}
 	for _, f := range []struct {
 		name string
@@ -48,11 +55,11 @@ var theLibrary = sync.OnceValues(func() (*library, error) {
 		{"ibv_create_qp", &l.createQP}, {"ibv_modify_qp", &l.modifyQP}, {"ibv_query_qp", &l.queryQP}, {"ibv_destroy_qp", &l.destroyQP},
 	} {
 		if *f.addr, err = file.Symbol(f.name); err != nil {
-			return nil, fmt.Errorf("%s is too old, use rdma-core 32 or later: %w", libraryName, err)
+			return nil, fail(op, syscall.ENOSYS, fmt.Sprintf("%s is too old, use rdma-core 32 or later: %v", libraryName, err))
 		}
 	}
 	return l, nil
-})
+}
 
 // call calls a function that reports by errno, or by nothing.
 func call(fn uintptr, args ...uintptr) (ret uintptr, errno syscall.Errno) {
@@ -90,6 +97,48 @@ func fail(op string, errno syscall.Errno, detail string) error {
 		errno = syscall.EIO
 	}
 	return &verbs.Error{Op: op, Errno: errno, Detail: detail}
+}
+
+// named is the error of a verb with the port, what was asked for, or "", and the likely cause.
+func (p *port) named(err error, asked string) error {
+	var e *verbs.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	detail := []string{"port " + p.String()}
+	if p.num == 0 {
+		detail[0] = "device " + p.name
+	}
+	for _, s := range []string{asked, e.Detail, likely(e.Errno)} {
+		if s != "" {
+			detail = append(detail, s)
+		}
+	}
+	return fail(e.Op, e.Errno, strings.Join(detail, ": "))
+}
+
+// likely is the likely cause of an errno, or "".
+func likely(errno syscall.Errno) string {
+	switch errno {
+	case syscall.ENOMEM:
+		return lockedMemory()
+	case syscall.EIO, syscall.ENODEV:
+		return "the device may be gone: its driver was unloaded, or it was removed"
+	}
+	return ""
+}
+
+// lockedMemory says what limits the memory that devices use.
+func lockedMemory() string {
+	limit := "unknown"
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); err == nil {
+		limit = fmt.Sprintf("%d bytes", r.Cur)
+		if r.Cur == unix.RLIM_INFINITY {
+			limit = "unlimited"
+		}
+	}
+	return fmt.Sprintf("the limit of locked memory is %s: raise it by ulimit -l, or memlock in /etc/security/limits.conf", limit)
 }
 
 // errnoOf is the errno of an error of this package.

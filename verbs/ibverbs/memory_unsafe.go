@@ -2,7 +2,6 @@ package ibverbs
 
 import (
 	"bytes"
-	"fmt"
 	"unsafe"
 
 	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/abi"
@@ -50,7 +49,7 @@ func newMapping(perRequest, inline int) (*mapping, error) {
 	sges := batch * perRequest * entry
 	all, err := mapMemory(head + sges + batch*inline)
 	if err != nil {
-		return nil, fmt.Errorf("mapping memory for requests: %w", err)
+		return nil, fail("mmap", errnoOf(err), "memory for requests")
 	}
 	m := &mapping{all: all, shared: (*shared)(unsafe.Pointer(&all[0])), inline: all[head+sges:]}
 	m.sges = unsafe.Slice((*abi.SGE)(unsafe.Pointer(&all[head])), batch*perRequest)

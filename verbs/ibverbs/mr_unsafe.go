@@ -1,13 +1,10 @@
 package ibverbs
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"syscall"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/abi"
@@ -26,7 +23,7 @@ func (d *device) AllocPD() (verbs.PD, error) {
 	}
 	obj, err := d.created(object("alloc_pd", d.lib.allocPD, d.ctx))
 	if err != nil {
-		return nil, err
+		return nil, d.named(err, "")
 	}
 	return &domain{d, obj}, nil
 }
@@ -48,10 +45,11 @@ func (d *device) destroy(op string, fn uintptr, obj *uintptr) error {
 	if errnoOf(err) == syscall.EIO && d.async.gone.Load() {
 		err = nil // the kernel has destroyed what it had of a device that is gone
 	}
-	if err = d.destroyed(err); err == nil {
-		*obj = 0
+	if err = d.destroyed(err); err != nil {
+		return d.named(err, "")
 	}
-	return err
+	*obj = 0
+	return nil
 }
 
 // region is a memory region. It holds its memory, and pins it: C knows the address until Dereg.
@@ -80,28 +78,12 @@ func (p *domain) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
 	obj, err := p.d.created(object(op, p.d.lib.regMR, p.obj, start(buf), uintptr(len(buf)), uintptr(access)))
 	if err != nil {
 		pin.Unpin()
-		if errors.Is(err, syscall.ENOMEM) {
-			err = fail(op, syscall.ENOMEM, lockedMemory(len(buf)))
-		}
-		return nil, err
+		return nil, p.d.named(err, fmt.Sprintf("a region of %d bytes", len(buf)))
 	}
 	m := at[abi.MR](obj)
 	r := &region{d: p.d, obj: obj, lkey: m.LKey, rkey: m.RKey, buf: buf, pin: pin}
 	p.d.regions[r] = struct{}{}
 	return r, nil
-}
-
-// lockedMemory says what limits the memory that can be registered.
-func lockedMemory(size int) string {
-	limit := "unknown"
-	var r unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); err == nil {
-		limit = fmt.Sprintf("%d bytes", r.Cur)
-		if r.Cur == unix.RLIM_INFINITY {
-			limit = "unlimited"
-		}
-	}
-	return fmt.Sprintf("%d bytes more; the limit of locked memory is %s: raise it by ulimit -l, or memlock in /etc/security/limits.conf", size, limit)
 }
 
 func (r *region) LKey() uint32 { return r.lkey }

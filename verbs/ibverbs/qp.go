@@ -63,7 +63,7 @@ func (p *domain) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	}
 	obj, err := d.created(object(op, d.lib.createQP, p.obj, addr(a)))
 	if err != nil {
-		return nil, err
+		return nil, d.named(err, fmt.Sprintf("a queue pair of %d sends and %d receives", c.MaxSendWR, a.Cap.MaxRecvWR))
 	}
 	*c = verbs.QPCap{MaxSendWR: a.Cap.MaxSendWR, MaxRecvWR: a.Cap.MaxRecvWR, MaxSendSGE: min(a.Cap.MaxSendSGE, uint32(d.attr.MaxSGE)),
 		MaxRecvSGE: min(a.Cap.MaxRecvSGE, uint32(d.attr.MaxSGE)), MaxInlineData: min(a.Cap.MaxInlineData, uint32(d.attr.MaxInline))}
@@ -116,7 +116,7 @@ func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		a.AH = d.here.to(&to, d.num, d.gidIndex)
 	}
 	if err := status(op, d.lib.modifyQP, q.obj, addr(a), uintptr(mask)); err != nil {
-		return err
+		return d.named(err, fmt.Sprintf("queue pair %d", q.num))
 	}
 	if mask&verbs.QPAttrState != 0 {
 		q.state = attr.State
@@ -148,7 +148,7 @@ func (q *queuePair) Query() (verbs.QPAttr, verbs.QPInitAttr, error) {
 	}
 	a := &d.mem.qp
 	if err := status(op, d.lib.queryQP, q.obj, addr(a), uintptr(queried), addr(&d.mem.qpInit)); err != nil {
-		return verbs.QPAttr{}, verbs.QPInitAttr{}, err
+		return verbs.QPAttr{}, verbs.QPInitAttr{}, d.named(err, fmt.Sprintf("queue pair %d", q.num))
 	}
 	attr := verbs.QPAttr{State: verbs.QPState(a.QPState), PathMTU: verbs.MTU(a.PathMTU), RQPSN: a.RQPSN, SQPSN: a.SQPSN, DestQPN: a.DestQPNum,
 		AccessFlags: verbs.AccessFlags(a.QPAccessFlags), AV: verbs.AddressVector{Address: q.peer}, PKeyIndex: a.PKeyIndex,

@@ -70,7 +70,7 @@ func TestLeftOut(t *testing.T) { leftOut.StillFails(t, "TestSuite") }
 
 // TestNames: a device, port or GID that is not there is an error that lists those that are.
 func TestNames(t *testing.T) {
-	for name, says := range map[string]string{"nosuch": "this host has rv0, rv1", "rv0:2": "has 1 ports", "rv0:x": "rv0:x"} {
+	for name, says := range map[string]string{"nosuch": "this host has rv0, rv1", "rv0:2": "the ports of rv0 are 1 to 1", "rv0:x": "rv0:x"} {
 		_, err := ibverbs.Open(name, verbs.DriverConfig{Lines: openLines})
 		require.ErrorContains(t, err, says)
 	}
@@ -91,7 +91,7 @@ func TestPortDown(t *testing.T) {
 	}
 	set("down", verbs.EventPortErr)
 	_, err := ibverbs.Open("rv0", verbs.DriverConfig{Lines: openLines})
-	require.ErrorContains(t, err, "no active port")
+	require.ErrorContains(t, err, "port rv0:1 is DOWN")
 	set("up", verbs.EventPortActive)
 	again := open(t, 1)[0]
 	require.NoError(t, again.Close())

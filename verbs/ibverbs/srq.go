@@ -44,7 +44,7 @@ func (p *domain) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
 	*a = abi.SRQInitAttr{Attr: abi.SRQAttr{MaxWR: attr.MaxWR, MaxSGE: max(attr.MaxSGE, 1)}}
 	obj, err := d.created(object(op, d.lib.createSRQ, p.obj, addr(a)))
 	if err != nil {
-		return nil, err
+		return nil, d.named(err, fmt.Sprintf("a queue of %d receives", attr.MaxWR))
 	}
 	d.srqs++
 	attr.MaxWR, attr.MaxSGE = a.Attr.MaxWR, min(a.Attr.MaxSGE, uint32(d.attr.MaxSGE))
@@ -79,7 +79,7 @@ func (s *sharedQueue) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 	}
 	a := &s.d.mem.srq.Attr
 	*a = abi.SRQAttr{MaxWR: attr.MaxWR, SRQLimit: attr.Limit}
-	return status(op, s.d.lib.modifySRQ, s.obj, addr(a), uintptr(mask))
+	return s.d.named(status(op, s.d.lib.modifySRQ, s.obj, addr(a), uintptr(mask)), "")
 }
 
 func (s *sharedQueue) Query() (verbs.SRQAttr, error) {
@@ -89,7 +89,7 @@ func (s *sharedQueue) Query() (verbs.SRQAttr, error) {
 	}
 	a := &s.d.mem.srq.Attr
 	err := status(op, s.d.lib.querySRQ, s.obj, addr(a))
-	return verbs.SRQAttr{MaxWR: a.MaxWR, MaxSGE: a.MaxSGE, Limit: a.SRQLimit}, err
+	return verbs.SRQAttr{MaxWR: a.MaxWR, MaxSGE: a.MaxSGE, Limit: a.SRQLimit}, s.d.named(err, "")
 }
 
 func (s *sharedQueue) Destroy() error {
