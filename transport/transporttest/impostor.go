@@ -101,7 +101,7 @@ func (p *impostor) connectAs(lie func(h *format.Hello)) {
 		require.NoError(p.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, AV: verbs.AddressVector{Address: p.like.Device}, DestQPN: to.Num,
 			RQPSN: to.PSN, PathMTU: verbs.MTU4096, MaxDestRdAtomic: 1}, verbs.QPMaskRTR))
 		require.NoError(p.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, SQPSN: p.hello.Pairs[i].PSN, MaxRdAtomic: 1,
-			RetryCnt: 7, RNRRetry: 7}, verbs.QPMaskRTS))
+			RetryCnt: 6, RNRRetry: 7}, verbs.QPMaskRTS))
 	}
 	p.tell(p.ready())
 	hear[*format.Ready](p)

@@ -253,6 +253,7 @@ func (l *Links) createQP(queues verbs.QPCap, access verbs.AccessFlags) (verbs.QP
 const (
 	minRNRTimer = 12 // 0.64 ms
 	ackTimeout  = 18 // 1.07 s
+	retryCount  = 6  // 7 is for ever to the kernel's software RDMA: a peer that is gone would never be missed
 )
 
 // connectPairs moves a peer's queue pairs to RTS, the second before the first, which posts. The
@@ -267,7 +268,7 @@ func (l *Links) connectPairs(p *peer) error {
 			PathMTU: min(mine.MTU, theirs.MTU), MaxDestRdAtomic: uint8(max(1, min(mine.Target, theirs.Initiator))), MinRNRTimer: minRNRTimer}
 		err := qp.Modify(&rtr, verbs.QPMaskRTR)
 		if err == nil {
-			rts := verbs.QPAttr{State: verbs.QPSRTS, SQPSN: mine.Pairs[i].PSN, MaxRdAtomic: uint8(p.maxRead), RetryCnt: 7, RNRRetry: 7, Timeout: ackTimeout}
+			rts := verbs.QPAttr{State: verbs.QPSRTS, SQPSN: mine.Pairs[i].PSN, MaxRdAtomic: uint8(p.maxRead), RetryCnt: retryCount, RNRRetry: 7, Timeout: ackTimeout}
 			err = qp.Modify(&rts, verbs.QPMaskRTS)
 		}
 		if err != nil {

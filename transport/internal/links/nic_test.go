@@ -68,3 +68,16 @@ func TestDeviceEvents(t *testing.T) {
 	require.ErrorContains(t, err, "DEVICE_FATAL")
 	require.Equal(t, err, tr.Begin())
 }
+
+// TestTimers: a queue pair gives up a peer that does not answer, and waits for one that has no
+// receives.
+func TestTimers(t *testing.T) {
+	tr := self(t, openDevice(t), &endSink{})
+	for _, qp := range tr.peers[0].pairs() {
+		attr, _, err := qp.Query()
+		require.NoError(t, err)
+		require.EqualValues(t, 6, attr.RetryCnt)
+		require.EqualValues(t, 7, attr.RNRRetry)
+		require.NotZero(t, attr.Timeout, "0 is for ever")
+	}
+}
