@@ -56,8 +56,10 @@ type Device interface {
 // transfers. Not every device is one.
 type Sharer interface {
 	// Share registers buf until Close of the result, whatever protection domain uses it: buf must
-	// not be moved or freed before. Within it further regions are registered as anywhere. fd is a
-	// memfd of exactly these pages, whose size is sealed, or -1; the device does not close it.
+	// not be moved or freed before. Within it further regions are registered as anywhere; but those
+	// of a NIC have one registration, so that Dereg of one takes no right from peers, and ends no
+	// transfer. fd is a memfd of exactly these pages, whose size is sealed, or -1; the device does
+	// not close it.
 	//
 	// It fails with EEXIST where part of buf is shared already, and Close with EBUSY while regions
 	// lie in it. Calls belong to the device's owner.

@@ -25,15 +25,29 @@ func (d *device) AllocPD() (verbs.PD, error) {
 	if err != nil {
 		return nil, d.named(err, "")
 	}
-	return &domain{d, obj}, nil
+	p := &domain{d, obj}
+	d.domains[p] = struct{}{}
+	return p, nil
 }
 
 func errDeallocated(op string) error {
 	return fail(op, syscall.EINVAL, "the protection domain is deallocated")
 }
 
+// Dealloc takes the domain from shared memory without parts.
 func (p *domain) Dealloc() error {
-	return p.d.destroy("dealloc_pd", p.d.lib.deallocPD, &p.obj)
+	for _, s := range p.d.shares {
+		if s.parts == 0 {
+			if err := s.leave(p); err != nil {
+				return err
+			}
+		}
+	}
+	err := p.d.destroy("dealloc_pd", p.d.lib.deallocPD, &p.obj)
+	if err == nil {
+		delete(p.d.domains, p)
+	}
+	return err
 }
 
 // destroy destroys the object at *obj, which is 0 then.
@@ -61,7 +75,7 @@ type region struct {
 	pin        *runtime.Pinner
 }
 
-// RegMR registers memory.
+// RegMR registers memory, by a system call unless it lies in shared memory.
 func (p *domain) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
 	const op = "reg_mr"
 	const writes = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
@@ -73,6 +87,19 @@ func (p *domain) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
 	case access&writes != 0 && access&verbs.AccessLocalWrite == 0:
 		return nil, fail(op, syscall.EINVAL, "AccessRemoteWrite and AccessRemoteAtomic need AccessLocalWrite")
 	}
+	if r := p.part(buf, access); r != nil {
+		return r, nil
+	}
+	r, err := p.register(buf, access)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// register makes a region, which the kernel knows.
+func (p *domain) register(buf []byte, access verbs.AccessFlags) (*region, error) {
+	const op = "reg_mr"
 	pin := &runtime.Pinner{}
 	pin.Pin(unsafe.SliceData(buf))
 	obj, err := p.d.created(object(op, p.d.lib.regMR, p.obj, start(buf), uintptr(len(buf)), uintptr(access)))
