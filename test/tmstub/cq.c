@@ -1,0 +1,144 @@
+// Completion queues.
+
+#define _GNU_SOURCE
+#include "tmstub.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static struct cq *cq_of(struct ibv_cq *cq) { return owner_of(cq, struct cq, x); }
+
+API struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_context, struct ibv_comp_channel *channel,
+				 int comp_vector)
+{
+	struct cq *c = NULL;
+
+	errno = EINVAL;
+	if (cqe < 1 || cqe > MAX_CQE || comp_vector < 0 || comp_vector >= ctx->num_comp_vectors)
+		return NULL;
+	errno = ENOMEM;
+	c = calloc(1, sizeof *c);
+	if (!c)
+		return NULL;
+	c->ring = calloc(cqe, sizeof *c->ring);
+	if (!c->ring) {
+		free(c);
+		return NULL;
+	}
+	c->ctx = context_of(ctx);
+	c->x.context = ctx;
+	c->x.channel = channel;
+	c->x.cq_context = cq_context;
+	c->x.cqe = cqe;
+	enter();
+	c->ctx->objects++;
+	if (channel)
+		channel->refcnt++;
+	leave();
+	return (struct ibv_cq *)&c->x;
+}
+
+API int ibv_destroy_cq(struct ibv_cq *cq)
+{
+	struct cq *c = cq_of(cq);
+
+	enter();
+	if (c->users) {
+		leave();
+		return EBUSY;
+	}
+	evq_forget(&c->ctx->async, cq);
+	if (cq->channel) {
+		evq_forget(&owner_of(cq->channel, struct channel, c)->events, cq);
+		cq->channel->refcnt--;
+	}
+	await_acks(&c->comp_reported, &c->x.comp_events_completed);
+	await_acks(&c->async_reported, &c->x.async_events_completed);
+	c->ctx->objects--;
+	leave();
+	free(c->ring);
+	free(c);
+	return 0;
+}
+
+int req_notify_cq(struct ibv_cq *cq, int solicited_only)
+{
+	struct cq *c = cq_of(cq);
+
+	enter();
+	if (!solicited_only)
+		c->armed = ARMED;
+	else if (c->armed == UNARMED)
+		c->armed = ARMED_SOLICITED;
+	leave();
+	return 0;
+}
+
+// cq_push adds a completion, and its event if one is asked for. A queue that is full is unusable
+// from then on.
+void cq_push(struct cq *c, const struct cqe *e)
+{
+	if (c->overrun)
+		return;
+	if (c->tail - c->head == (uint64_t)c->x.cqe) {
+		c->overrun = true;
+		evq_put(&c->ctx->async, IBV_EVENT_CQ_ERR, &c->x, &c->async_reported);
+		return;
+	}
+	c->ring[c->tail % c->x.cqe] = *e;
+	c->tail++;
+	if (c->armed == ARMED || (c->armed == ARMED_SOLICITED && (e->solicited || e->wc.status != IBV_WC_SUCCESS))) {
+		c->armed = UNARMED;
+		if (c->x.channel)
+			evq_put(&owner_of(c->x.channel, struct channel, c)->events, 0, &c->x, &c->comp_reported);
+	}
+}
+
+// pay gives back what a completion has held.
+static void pay(const struct cqe *e)
+{
+	if (e->sq_end)
+		e->qp->polled = e->sq_end;
+	if (e->received && e->srq)
+		e->srq->rq.polled++;
+	else if (e->received)
+		e->qp->rq.polled++;
+}
+
+// cq_forget drops the completions of a queue pair that is destroyed or reset.
+void cq_forget(struct cq *c, const struct qp *qp)
+{
+	uint64_t to = c->head;
+
+	for (uint64_t i = c->head; i < c->tail; i++) {
+		const struct cqe *e = &c->ring[i % c->x.cqe];
+
+		if (e->qp == qp)
+			pay(e);
+		else
+			c->ring[to++ % c->x.cqe] = *e;
+	}
+	c->tail = to;
+}
+
+int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
+{
+	struct cq *c = cq_of(cq);
+	int n = 0;
+
+	if (c->tail == c->head && !c->overrun && !c->failures) // head is the poller's own
+		return 0;
+	enter();
+	report_failures(c);
+	if (c->overrun)
+		n = -1;
+	else
+		for (; n < most && c->head < c->tail; n++) {
+			const struct cqe *e = &c->ring[c->head++ % c->x.cqe];
+
+			pay(e);
+			wc[n] = e->wc;
+		}
+	leave();
+	return n;
+}

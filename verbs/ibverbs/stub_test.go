@@ -1,0 +1,114 @@
+package ibverbs_test
+
+import (
+	"cmp"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
+	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/ccall"
+	"github.com/tagmatch/tagmatch/verbs/verbstest"
+)
+
+// onStub is set in processes whose libibverbs is the stand-in.
+const onStub = "TAGMATCH_TEST_STUB"
+
+var cc = cmp.Or(os.Getenv("CC"), "gcc")
+
+// stub builds the stand-in, and returns where it is.
+func stub(t *testing.T, flags ...string) (dir string) {
+	if out, err := exec.Command(cc, "-E", "-include", "infiniband/verbs.h", "-x", "c", os.DevNull).CombinedOutput(); err != nil {
+		t.Skipf("needs a C compiler and infiniband/verbs.h (Debian: gcc, libibverbs-dev): %v\n%s", err, out)
+	}
+	const source = "../../test/tmstub"
+	files, err := filepath.Glob(source + "/*.c")
+	require.NoError(t, err)
+	dir = t.TempDir()
+	args := append([]string{"-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread",
+		"-Wl,--version-script=" + source + "/tmstub.map", "-Wl,-soname,libibverbs.so.1", "-o", filepath.Join(dir, "libibverbs.so.1")}, flags...)
+	out, err := exec.Command(cc, append(args, files...)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return dir
+}
+
+// again runs the test that calls it in a process of its own, on the stand-in in dir.
+func again(t *testing.T, dir, test string, env ...string) {
+	cmd := exec.Command(os.Args[0], "-test.run", "^"+test+"$", "-test.v")
+	cmd.Env = append(append(os.Environ(), onStub+"=1", "LD_LIBRARY_PATH="+dir), env...)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS: "+test)
+}
+
+// sanitized is the environment of a process whose stand-in was built with AddressSanitizer, which
+// finds what the stand-in uses after it was freed. SIGSEGV and its stack are the Go runtime's.
+func sanitized(t *testing.T) []string {
+	lib, err := exec.Command(cc, "-print-file-name=libasan.so").Output()
+	require.NoError(t, err)
+	return []string{"LD_PRELOAD=" + strings.TrimSpace(string(lib)), "ASAN_OPTIONS=detect_leaks=0:handle_segv=0:use_sigaltstack=0"}
+}
+
+// TestStub plays the suite on the stand-in for libibverbs, test/tmstub.
+func TestStub(t *testing.T) {
+	if os.Getenv(onStub) == "" {
+		dir := stub(t)
+		t.Run("infiniband", func(t *testing.T) { again(t, dir, "TestStub") })
+		// What C is given must be neither freed nor moved.
+		t.Run("ethernet", func(t *testing.T) {
+			again(t, dir, "TestStub", "TMSTUB_LINK=ethernet", "GOGC=1", "GODEBUG=clobberfree=1")
+		})
+		if !testlevel.Race { // one process has either checker
+			t.Run("addresses", func(t *testing.T) { again(t, stub(t, "-fsanitize=address"), "TestStub", sanitized(t)...) })
+		}
+		return
+	}
+	leftOut := leftOutAnd(nil)
+	verbstest.Run(t, opener("tmstub0", "tmstub1"), verbstest.TagOptions{Silent: true, ByItself: true, LeftOut: leftOut})
+	t.Run("left out", func(t *testing.T) { leftOut.StillFails(t, "TestStub") })
+}
+
+// tell calls a function of the stand-in that takes two numbers.
+func tell(t *testing.T, name string, a, b uintptr) {
+	l, err := ccall.Load("libibverbs.so.1")
+	require.NoError(t, err)
+	fn, err := l.Symbol(name)
+	require.NoError(t, err)
+	c := ccall.Call{Fn: fn, Args: [6]uintptr{a, b}}
+	c.Do()
+	require.Zero(t, int32(c.Ret))
+}
+
+// TestStubFaults: what a host lacks, or takes away, is said.
+func TestStubFaults(t *testing.T) {
+	if os.Getenv(onStub) == "" {
+		again(t, stub(t), "TestStubFaults", "TMSTUB_MR_BYTES=1000000")
+		return
+	}
+	t.Run("names", func(t *testing.T) { refusesNames(t, "tmstub0", "tmstub1") })
+	t.Run("locked memory", func(t *testing.T) {
+		pd, err := opener("tmstub0")(t, 1)[0].AllocPD()
+		require.NoError(t, err)
+		_, err = pd.RegMR(make([]byte, 1000001), 0)
+		require.ErrorIs(t, err, syscall.ENOMEM)
+		require.ErrorContains(t, err, "ulimit -l")
+		mr, err := pd.RegMR(make([]byte, 1000000), 0)
+		require.NoError(t, err)
+		require.NoError(t, mr.Dereg())
+		require.NoError(t, pd.Dealloc())
+	})
+	t.Run("port down", func(t *testing.T) {
+		portDown(t, "tmstub0", func(state string) {
+			up := uintptr(0)
+			if state == "up" {
+				up = 1
+			}
+			tell(t, "tmstub_port", 0, up)
+		})
+	})
+}
