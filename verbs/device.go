@@ -218,6 +218,7 @@ type DeviceAttr struct {
 	MaxQPInitRdAtom          int    // RDMA reads outstanding at a QP as their initiator
 	MaxMTU                   MTU
 	TM                       TMCaps
+	NoTM                     string // without tag matching: why, where the device knows
 	Suits                    Suits
 	ReadFaults               bool     // QPInitAttr.ReadFaults is supported
 	Wires                    []string // software device: its possible wires ("shm", "tcp", "loop")

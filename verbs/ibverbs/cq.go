@@ -2,6 +2,7 @@ package ibverbs
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -15,16 +16,17 @@ import (
 
 // compQueue is a completion queue.
 type compQueue struct {
-	d       *device
-	obj     uintptr // struct ibv_cq; 0: it is gone
-	channel *channel
-	users   int      // queue pairs, each counts twice where it sends and receives here
-	left    []abi.WC // polled before a Stop, and not handed over
-	stop    bool     // the handler has called Stop
-	fault   error    // of a completion; the queue is unusable
-	overrun atomic.Bool
-	wc      verbs.WC // handed to the handler
-	notify  ccall.Call
+	d         *device
+	obj       uintptr // struct ibv_cq; 0: it is gone
+	channel   *channel
+	users     int        // queue pairs, each counts twice where it sends and receives here; and SRQs
+	left      []verbs.WC // polled before a Stop, and not handed over
+	stop      bool       // the handler has called Stop
+	fault     error      // of a completion; the queue is unusable
+	overrun   atomic.Bool
+	wc        verbs.WC // handed to the handler
+	notify    ccall.Call
+	*extended // nil: no tag information
 }
 
 // CreateCQ makes a completion queue.
@@ -36,8 +38,12 @@ func (d *device) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
 	if attr.CQE < 1 || attr.CQE > d.attr.MaxCQE {
 		return nil, fail(op, syscall.EINVAL, fmt.Sprintf("CQE is %d: use 1 to %d", attr.CQE, d.attr.MaxCQE))
 	}
-	if attr.WCFlags != 0 {
-		return nil, fail(op, syscall.EOPNOTSUPP, "this device has no tag information in completions")
+	tags := attr.WCFlags == verbs.WCExWithTMInfo
+	switch {
+	case tags && !d.tags():
+		return nil, d.errNoTags(op)
+	case attr.WCFlags != 0 && !tags:
+		return nil, fail(op, syscall.EOPNOTSUPP, "WCFlags may have WCExWithTMInfo alone")
 	}
 	c := &compQueue{d: d}
 	var ch uintptr
@@ -49,8 +55,17 @@ func (d *device) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
 		ch = c.channel.obj
 	}
 	var err error
-	if c.obj, err = d.created(object(op, d.lib.createCQ, d.ctx, uintptr(attr.CQE), 0, ch, 0)); err != nil {
-		return nil, d.named(err, fmt.Sprintf("a queue of %d completions", attr.CQE))
+	if tags {
+		c.obj, err = d.created(d.createCQEx(attr.CQE, ch))
+	} else {
+		c.obj, err = d.created(object(op, d.lib.createCQ, d.ctx, uintptr(attr.CQE), 0, ch, 0))
+		err = d.named(err, fmt.Sprintf("a queue of %d completions", attr.CQE))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if tags {
+		c.extended = newExtended(d.mem, c.obj)
 	}
 	if c.channel != nil {
 		c.channel.users++
@@ -70,70 +85,78 @@ func (c *compQueue) Drain(h verbs.Handler, most int) (int, error) {
 	}
 	c.stop = false
 	n := 0
+	for ; n < min(len(c.left), most) && !c.stop; n++ {
+		c.wc = c.left[n]
+		h.Complete(&c.wc)
+	}
+	c.left = slices.Delete(c.left, 0, n)
 	for n < most && !c.stop && c.fault == nil {
-		if len(c.left) > 0 {
-			k := c.hand(h, c.left[:min(len(c.left), most-n)])
-			n, c.left = n+k, slices.Delete(c.left, 0, k)
-			continue
-		}
 		asked := min(batch, most-n)
 		got, err := c.poll(asked)
-		if err != nil {
-			return n, err
-		}
-		k := c.hand(h, got)
-		n += k
-		c.left = append(c.left, got[k:]...)
-		if len(got) < asked {
-			break
+		n += c.hand(h, got)
+		if err != nil || got < asked {
+			return n, errors.Join(c.fault, err)
 		}
 	}
 	return n, c.fault
 }
 
-// poll takes completions, which are valid until the next poll.
-func (c *compQueue) poll(most int) ([]abi.WC, error) {
+// poll polls completions into the device's memory, where they are valid until the next poll.
+func (c *compQueue) poll(most int) (int, error) {
 	if c.overrun.Load() {
-		return nil, errOverrun
+		return 0, errOverrun
+	}
+	if c.extended != nil {
+		return c.extended.poll(c.d.mem, most)
 	}
 	p := &c.d.poll
 	p.Args[0], p.Args[1] = c.obj, uintptr(most)
 	p.Do()
 	n := int32(p.Ret)
 	if n < 0 {
-		return nil, errOverrun
+		return 0, errOverrun
 	}
-	return c.d.mem.completions[:n], nil
+	return int(n), nil
 }
 
 var errOverrun = fail("poll_cq", syscall.EOVERFLOW, "more completions have come than the queue holds, or the device has failed")
 
-// hand hands completions over until the handler stops, and returns how many. One of a kind that
-// libibverbs does not know ends the queue.
-func (c *compQueue) hand(h verbs.Handler, got []abi.WC) int {
+// hand hands over completions that were polled, and returns how many. It keeps what the handler has
+// stopped before. One of a kind that libibverbs does not know ends the queue.
+func (c *compQueue) hand(h verbs.Handler, got int) int {
+	m, n := c.d.mem, 0
 	for i := range got {
-		if c.fault = c.translate(&got[i]); c.fault != nil {
-			return i
+		if c.fault = c.translate(&m.completions[i], &m.tm[i]); c.fault != nil {
+			break
+		}
+		if c.stop {
+			c.left = append(c.left, c.wc)
+			continue
 		}
 		h.Complete(&c.wc)
-		if c.stop {
-			return i + 1
-		}
+		n++
 	}
-	return len(got)
+	return n
 }
 
-// translate fills wc with what is valid: after an error not more than four fields.
-func (c *compQueue) translate(w *abi.WC) error {
+// translate fills wc with what is valid: after an error not more than four fields, and tag and priv
+// beside a match alone. Of a rendezvous that is left to software all is valid but the opcode, which
+// mlx5 has not for each. The flag GRH says something about UD alone (ibv_poll_cq(3)).
+func (c *compQueue) translate(w *abi.WC, tm *abi.WCTMInfo) error {
 	c.wc = verbs.WC{WRID: w.WRID, Status: verbs.WCStatus(w.Status), QPNum: w.QPNum, VendorErr: w.VendorErr}
-	if w.Status != uint32(verbs.WCSuccess) {
-		return nil
-	}
 	op := verbs.WCOpcode(w.Opcode)
-	if op > verbs.WCTSO && op < verbs.WCRecv || op > verbs.WCTMNoTag {
+	switch {
+	case c.wc.Status == verbs.WCTMRndvIncomplete:
+		op = verbs.WCTMRecv
+	case c.wc.Status != verbs.WCSuccess:
+		return nil
+	case op > verbs.WCTSO && op < verbs.WCRecv || op > verbs.WCTMNoTag:
 		return fail("poll_cq", syscall.EPROTO, fmt.Sprintf("a completion with the unknown opcode %d", op))
 	}
-	c.wc.Opcode, c.wc.Flags, c.wc.ByteLen = verbs.WCOpcode(w.Opcode), verbs.WCFlags(w.WCFlags), w.ByteLen
+	c.wc.Opcode, c.wc.Flags, c.wc.ByteLen = op, verbs.WCFlags(w.WCFlags)&^verbs.WCFlagGRH, w.ByteLen
+	if c.wc.Flags&verbs.WCFlagTMMatch != 0 {
+		c.wc.Tag, c.wc.Priv = tm.Tag, tm.Priv
+	}
 	if c.wc.Flags&verbs.WCFlagWithImm != 0 {
 		c.wc.Imm = hostOrder(w.ImmData)
 	}
@@ -150,7 +173,7 @@ func hostOrder(v uint32) uint32 {
 
 // forget drops what was polled of a queue pair that is gone.
 func (c *compQueue) forget(qp uint32) {
-	c.left = slices.DeleteFunc(c.left, func(w abi.WC) bool { return w.QPNum == qp })
+	c.left = slices.DeleteFunc(c.left, func(w verbs.WC) bool { return w.QPNum == qp })
 }
 
 // Stop is heeded after the completion that is handled.

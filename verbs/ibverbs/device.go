@@ -90,14 +90,16 @@ func (p *port) limits() (verbs.DeviceAttr, error) {
 	if o.MaxSRQ == 0 || o.MaxSRQSGE == 0 || o.MaxSGE == 0 {
 		return verbs.DeviceAttr{}, p.named(fail("query_device", syscall.EOPNOTSUPP, "the device has no shared receive queues, which this library needs"), "")
 	}
+	tm, why, err := p.tagMatching(&a.TM)
 	return verbs.DeviceAttr{
 		MaxQP: int(o.MaxQP), MaxQPWR: int(o.MaxQPWR), MaxSGE: int(min(o.MaxSGE, o.MaxSRQSGE)),
 		MaxCQ: int(o.MaxCQ), MaxCQE: int(o.MaxCQE),
 		MaxSRQ: int(o.MaxSRQ), MaxSRQWR: int(o.MaxSRQWR), SRQSGE: int(o.MaxSRQSGE),
 		MaxMR: int(o.MaxMR), MaxMsgSize: uint64(p.mem.port.MaxMsgSz),
 		MaxQPRdAtom: int(min(o.MaxQPRdAtom, 255)), MaxQPInitRdAtom: int(min(o.MaxQPInitRdAtom, 255)),
-		MaxMTU: verbs.MTU(p.mem.port.ActiveMTU), Suits: suits,
-	}, nil
+		MaxMTU: verbs.MTU(p.mem.port.ActiveMTU),
+		TM:     tm, NoTM: why, Suits: suits,
+	}, err
 }
 
 // largestInline tries which inline payload a queue pair is granted, from 512 bytes down.

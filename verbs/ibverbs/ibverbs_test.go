@@ -157,15 +157,15 @@ func TestMapping(t *testing.T) {
 func TestTranslate(t *testing.T) {
 	c := &compQueue{}
 	w := abi.WC{WRID: 1, Opcode: uint32(verbs.WCRecv), ByteLen: 5, QPNum: 7, ImmData: 0x01000000, WCFlags: uint32(verbs.WCFlagWithImm), VendorErr: 3}
-	require.NoError(t, c.translate(&w))
+	require.NoError(t, c.translate(&w, &abi.WCTMInfo{}))
 	require.Equal(t, verbs.WC{WRID: 1, Opcode: verbs.WCRecv, Flags: verbs.WCFlagWithImm, ByteLen: 5, QPNum: 7, Imm: 1, VendorErr: 3}, c.wc)
 	w.Status, w.Opcode = uint32(verbs.WCRetryExcErr), 99
-	require.NoError(t, c.translate(&w))
+	require.NoError(t, c.translate(&w, &abi.WCTMInfo{}))
 	require.Equal(t, verbs.WC{WRID: 1, Status: verbs.WCRetryExcErr, QPNum: 7, VendorErr: 3}, c.wc)
 	w.Status = 0
 	for _, op := range []uint32{8, 99, 127, 135, ^uint32(0)} {
 		w.Opcode = op
-		require.ErrorIs(t, c.translate(&w), syscall.EPROTO)
+		require.ErrorIs(t, c.translate(&w, &abi.WCTMInfo{}), syscall.EPROTO)
 	}
 }
 

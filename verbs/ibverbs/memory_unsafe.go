@@ -19,6 +19,9 @@ type shared struct {
 	completions [batch]abi.WC
 	sends       [batch]abi.SendWR
 	receives    [batch]abi.RecvWR
+	ops         [batch]abi.OpsWR
+	tm          [batch]abi.WCTMInfo // beside completions, of a queue with tag information
+	pollAttr    abi.PollCQAttr
 	bad         uintptr // the request that was refused
 	count       int32   // of the list of devices
 	device      abi.DeviceAttrEx
@@ -27,6 +30,9 @@ type shared struct {
 	qp          abi.QPAttr
 	qpInit      abi.QPInitAttr
 	srq         abi.SRQInitAttr
+	srqEx       abi.SRQInitAttrEx
+	srqNum      uint32
+	cqEx        abi.CQInitAttrEx
 	event       abi.AsyncEvent
 	slots       [slots]channelSlot
 }
@@ -60,6 +66,10 @@ func newMapping(perRequest, inline int) (*mapping, error) {
 const (
 	queryPort     = unsafe.Offsetof(abi.VerbsContext{}.QueryPort)
 	queryDeviceEx = unsafe.Offsetof(abi.VerbsContext{}.QueryDeviceEx)
+	postSRQOps    = unsafe.Offsetof(abi.VerbsContext{}.PostSRQOps)
+	createCQEx    = unsafe.Offsetof(abi.VerbsContext{}.CreateCQEx)
+	getSRQNum     = unsafe.Offsetof(abi.VerbsContext{}.GetSRQNum)
+	createSRQEx   = unsafe.Offsetof(abi.VerbsContext{}.CreateSRQEx)
 )
 
 // at is the object that C has at p.

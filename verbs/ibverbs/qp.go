@@ -135,6 +135,9 @@ func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 func (q *queuePair) forget() {
 	q.init.SendCQ.(*compQueue).forget(q.num)
 	q.init.RecvCQ.(*compQueue).forget(q.num)
+	if s, ok := q.init.SRQ.(*sharedQueue); ok && s.list != nil {
+		s.list.cq.forget(q.num)
+	}
 }
 
 // queried are the attributes that Query asks for.

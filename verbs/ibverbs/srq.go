@@ -18,11 +18,13 @@ type sharedQueue struct {
 	maxSGE int
 	users  int // queue pairs
 	post   ccall.Call
+	list   *tagList // nil: no tag matching
 }
 
-// CreateSRQ makes a basic SRQ.
+// CreateSRQ makes a basic SRQ, or one with tag matching.
 func (p *domain) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
 	const op = "create_srq"
+	const known = verbs.SRQInitType | verbs.SRQInitPD | verbs.SRQInitXRCD | verbs.SRQInitCQ | verbs.SRQInitTM
 	d := p.d
 	typ := verbs.SRQTypeBasic
 	if attr.Mask&verbs.SRQInitType != 0 {
@@ -31,8 +33,8 @@ func (p *domain) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
 	switch {
 	case p.obj == 0:
 		return nil, errDeallocated(op)
-	case typ != verbs.SRQTypeBasic:
-		return nil, fail(op, syscall.EOPNOTSUPP, "this device has basic SRQs only")
+	case attr.Mask&^known != 0 || typ != verbs.SRQTypeBasic && typ != verbs.SRQTypeTM:
+		return nil, fail(op, syscall.EOPNOTSUPP, "this device has SRQs of the types basic and TM, without further attributes")
 	case attr.MaxWR < 1 || int(attr.MaxWR) > d.attr.MaxSRQWR:
 		return nil, fail(op, syscall.EINVAL, fmt.Sprintf("MaxWR is %d: use 1 to %d", attr.MaxWR, d.attr.MaxSRQWR))
 	case int(attr.MaxSGE) > d.attr.MaxSGE:
@@ -40,21 +42,51 @@ func (p *domain) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
 	case attr.Limit != 0:
 		return nil, fail(op, syscall.EINVAL, "Limit is set by Modify")
 	}
-	a := &d.mem.srq
-	*a = abi.SRQInitAttr{Attr: abi.SRQAttr{MaxWR: attr.MaxWR, MaxSGE: max(attr.MaxSGE, 1)}}
-	obj, err := d.created(object(op, d.lib.createSRQ, p.obj, addr(a)))
+	s := &sharedQueue{d: d, pd: p}
+	granted, err := s.create(attr, typ)
 	if err != nil {
-		return nil, d.named(err, fmt.Sprintf("a queue of %d receives", attr.MaxWR))
+		return nil, err
 	}
-	d.srqs++
-	attr.MaxWR, attr.MaxSGE = a.Attr.MaxWR, min(a.Attr.MaxSGE, uint32(d.attr.MaxSGE))
-	s := &sharedQueue{d: d, pd: p, obj: obj, num: d.srqs, maxSGE: int(attr.MaxSGE)}
-	s.post = ccall.Call{Fn: d.context().Ops.PostSRQRecv, Args: [6]uintptr{obj, addr(&d.mem.receives[0]), addr(&d.mem.bad)}}
-	d.async.name(obj, s.num)
+	attr.MaxWR, attr.MaxSGE = granted.MaxWR, min(granted.MaxSGE, uint32(d.attr.MaxSGE))
+	s.maxSGE = int(attr.MaxSGE)
+	s.post = ccall.Call{Fn: d.context().Ops.PostSRQRecv, Args: [6]uintptr{s.obj, addr(&d.mem.receives[0]), addr(&d.mem.bad)}}
+	if s.list != nil {
+		s.list.cq.users++
+		s.list.post = ccall.Call{Fn: d.context().Op(postSRQOps), Args: [6]uintptr{s.obj, addr(&d.mem.ops[0]), addr(&d.mem.bad)}}
+	}
+	s.num = d.number(s.obj)
+	d.async.name(s.obj, s.num)
 	return s, nil
 }
 
-// Num is a number of this device's own: libibverbs has none for basic SRQs.
+// create makes the object, and the list where there is one.
+func (s *sharedQueue) create(attr *verbs.SRQInitAttr, typ verbs.SRQType) (granted abi.SRQAttr, err error) {
+	d, pd := s.d, s.pd.obj
+	a := abi.SRQAttr{MaxWR: attr.MaxWR, MaxSGE: max(attr.MaxSGE, 1)}
+	if typ == verbs.SRQTypeTM {
+		s.list = &tagList{}
+		if s.list.cq, err = d.checkTags(attr); err != nil {
+			return granted, err
+		}
+		s.obj, err = d.created(d.createTagSRQ(pd, s.list.cq.obj, a, abi.TMCap(attr.TM)))
+		return d.mem.srqEx.Attr, err
+	}
+	d.mem.srq = abi.SRQInitAttr{Attr: a}
+	s.obj, err = d.created(object("create_srq", d.lib.createSRQ, pd, addr(&d.mem.srq)))
+	return d.mem.srq.Attr, d.named(err, fmt.Sprintf("a queue of %d receives", attr.MaxWR))
+}
+
+// number is that of an SRQ. Where the provider has none it is one of this device's own, which has
+// more than the 24 bits of a provider's.
+func (d *device) number(srq uintptr) uint32 {
+	if op := d.context().Op(getSRQNum); op != 0 && status("get_srq_num", op, srq, addr(&d.mem.srqNum)) == nil {
+		return d.mem.srqNum
+	}
+	d.srqs++
+	return 1<<24 + d.srqs
+}
+
+// Num is the number that events of the SRQ have.
 func (s *sharedQueue) Num() uint32 { return s.num }
 
 func (s *sharedQueue) PostSRQRecv(wr *verbs.RecvWR) (*verbs.RecvWR, error) {
@@ -62,11 +94,6 @@ func (s *sharedQueue) PostSRQRecv(wr *verbs.RecvWR) (*verbs.RecvWR, error) {
 		return wr, fail("post_srq_recv", syscall.EINVAL, "the SRQ is destroyed")
 	}
 	return s.d.postReceives("post_srq_recv", &s.post, s.maxSGE, wr)
-}
-
-// PostSRQOps fails: the device has no tag matching.
-func (s *sharedQueue) PostSRQOps(*verbs.OpsWR) (*verbs.OpsWR, error) {
-	return nil, fail("post_srq_ops", syscall.EOPNOTSUPP, "this device has no tag matching")
 }
 
 func (s *sharedQueue) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
@@ -100,6 +127,9 @@ func (s *sharedQueue) Destroy() error {
 	err := s.d.destroy("destroy_srq", s.d.lib.destroySRQ, &s.obj)
 	if err == nil {
 		s.d.async.name(obj, 0)
+		if s.list != nil {
+			s.list.cq.users--
+		}
 	}
 	return err
 }
