@@ -29,7 +29,7 @@ type plainDevice struct{ testDevice }
 
 func (d plainDevice) Attr() verbs.DeviceAttr {
 	attr := d.testDevice.Attr()
-	attr.TM = verbs.TMCaps{}
+	attr.TM, attr.NoTM = verbs.TMCaps{}, "it is plain"
 	return attr
 }
 
@@ -89,7 +89,9 @@ func TestDriver(t *testing.T) {
 			require.EqualValues(t, 1, w.Metrics().EagerSent)
 		})
 	})
-	_, err := p2p.Init(background, p2p.Config{Device: "test0,broken0"})
+	_, err := p2p.Init(background, p2p.Config{Device: "plain0", Transport: "tmsrq"})
+	require.ErrorContains(t, err, "no tag matching (it is plain): use transport rc")
+	_, err = p2p.Init(background, p2p.Config{Device: "test0,broken0"})
 	require.ErrorContains(t, err, "device broken0: its port is down")
 	_, err = p2p.Init(background, p2p.Config{Device: "test0", TLS: "secret"})
 	require.ErrorContains(t, err, "device test0: its messages are not encrypted")

@@ -30,7 +30,15 @@ func (d *testDriver) Open(name string, cfg verbs.DriverConfig) (verbs.Device, er
 	if name == "broken0" {
 		return nil, errors.New("its port is down")
 	}
-	return cfg.Lines(nil)
+	dev, err := cfg.Lines(nil)
+	return noTags{dev}, err
+}
+
+// noTags is a device that says why it has no tag matching.
+type noTags struct{ verbs.Device }
+
+func (noTags) Attr() verbs.DeviceAttr {
+	return verbs.DeviceAttr{NoTM: "its port is Ethernet", MaxQP: 1}
 }
 
 // TestInfoOfDrivers: the devices of drivers that are linked in are shown as the others are.
@@ -39,6 +47,6 @@ func TestInfoOfDrivers(t *testing.T) {
 	some.devices, none.err = []string{"some0", "broken0"}, errors.New("no hardware")
 	code, out, errs := command("info")
 	require.Zero(t, code, errs)
-	require.Regexp(t, `(?s)driver none\n +not available +no hardware *\n.*device some0\n.*most queue pairs +\d.*driver +some *\n.*device broken0\n +not available +its port is down *\n`, out)
+	require.Regexp(t, `(?s)driver none\n +not available +no hardware *\n.*device some0\n +tag matching +none: software matches +\(its port is Ethernet\) *\n.*most queue pairs +\d.*driver +some *\n.*device broken0\n +not available +its port is down *\n`, out)
 	require.Regexp(t, `devices to choose from +auto, shm, tcp, some0, broken0 *\n`, out)
 }

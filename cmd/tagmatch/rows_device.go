@@ -78,7 +78,7 @@ func autoRows() ([]row, error) {
 
 func attrRows(section string, a verbs.DeviceAttr) []row {
 	rows := []row{
-		{section, "tag matching", tagMatching(a.TM), ""},
+		{section, "tag matching", tagMatching(a.TM), a.NoTM},
 		{section, "most bytes at a time", fmt.Sprint(a.MaxMsgSize), "a longer message is read piece by piece"},
 		{section, "largest inline", fmt.Sprint(a.MaxInline, " bytes"), ""},
 	}

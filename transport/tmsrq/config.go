@@ -1,7 +1,6 @@
 package tmsrq
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 
@@ -66,7 +65,11 @@ func (c *Config) fillTags(base *links.Config) error {
 	case c.MaxTags < 0:
 		c.MaxTags = 0
 	case !matches:
-		return errors.New("the device has no tag matching: use transport rc, or a negative MaxTags, which leaves the list out")
+		why := c.Device.Attr().NoTM
+		if why != "" {
+			why = " (" + why + ")"
+		}
+		return fmt.Errorf("the device has no tag matching%s: use transport rc, or a negative MaxTags, which leaves the list out", why)
 	case c.MaxTags > maxMaxTags:
 		return fmt.Errorf("MaxTags is %d: the most is %d", c.MaxTags, maxMaxTags)
 	case c.MaxTags == 0:
