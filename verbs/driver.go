@@ -27,6 +27,18 @@ type EagerLimiter interface {
 	EagerLimit(device string) int
 }
 
+// PortLister is a Driver whose device is one of several ports that a host may have.
+type PortLister interface {
+	// Ports returns this host's ports, also those that are down. The error says why there is none.
+	Ports() ([]Port, error)
+}
+
+// Port is a port, for people.
+type Port struct {
+	Name, State string
+	Chosen      bool // it is the one that Driver.Open opens
+}
+
 // DriverConfig is what the opener of a device gives to the Driver.
 type DriverConfig struct {
 	Rank   int          // of this process, for error messages

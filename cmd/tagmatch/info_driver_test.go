@@ -31,22 +31,36 @@ func (d *testDriver) Open(name string, cfg verbs.DriverConfig) (verbs.Device, er
 		return nil, errors.New("its port is down")
 	}
 	dev, err := cfg.Lines(nil)
-	return noTags{dev}, err
+	if name == "plain0" {
+		return plainDevice{dev}, err
+	}
+	return dev, err
 }
 
-// noTags is a device that says why it has no tag matching.
-type noTags struct{ verbs.Device }
-
-func (noTags) Attr() verbs.DeviceAttr {
-	return verbs.DeviceAttr{NoTM: "its port is Ethernet", MaxQP: 1}
+func (d *testDriver) Ports() ([]verbs.Port, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
+	return []verbs.Port{{Name: "a:1", State: "down"}, {Name: "a:2", State: "active", Chosen: true}}, nil
 }
 
-// TestInfoOfDrivers: the devices of drivers that are linked in are shown as the others are.
+// plainDevice matches no tags, and says why.
+type plainDevice struct{ verbs.Device }
+
+func (plainDevice) Attr() verbs.DeviceAttr {
+	return verbs.DeviceAttr{MaxQPWR: 64, MaxCQE: 1 << 15, MaxSRQWR: 128, MaxMR: 64, NoTM: "its port is Ethernet"}
+}
+
+// TestInfoOfDrivers: the devices of drivers that are linked in are shown as the others are, with
+// their ports, and why a transport cannot run on one.
 func TestInfoOfDrivers(t *testing.T) {
 	defer func() { some.devices, none.err = nil, nil }()
-	some.devices, none.err = []string{"some0", "broken0"}, errors.New("no hardware")
+	some.devices, none.err = []string{"some0", "plain0", "broken0"}, errors.New("no hardware")
 	code, out, errs := command("info")
 	require.Zero(t, code, errs)
-	require.Regexp(t, `(?s)driver none\n +not available +no hardware *\n.*device some0\n +tag matching +none: software matches +\(its port is Ethernet\) *\n.*most queue pairs +\d.*driver +some *\n.*device broken0\n +not available +its port is down *\n`, out)
-	require.Regexp(t, `devices to choose from +auto, shm, tcp, some0, broken0 *\n`, out)
+	require.Regexp(t, `(?s)driver none\n +not available +no hardware *\n.*driver some\n +port a:1 +down *\n +port a:2 +active +\(chosen\)\n.*`+
+		`device some0\n.*most queue pairs +\d.*transport rc +can run *\n +transport tmsrq +can run *\n.*driver +some *\n`+
+		`.*device plain0\n +tag matching +none: software matches +\(its port is Ethernet\) *\n.*transport rc +can run *\n`+
+		` +transport tmsrq +cannot run: transport/tmsrq: [^\n]*no tag matching[^\n]*its port is Ethernet[^\n]*\n.*device broken0\n +not available +its port is down *\n`, out)
+	require.Regexp(t, `devices to choose from +auto, shm, tcp,.* some0, plain0, broken0 *\n`, out)
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
@@ -28,6 +31,7 @@ func deviceRows(func(string) string) ([]row, error) {
 		add(section, openSoft(wire), thresholds...)
 	}
 	for _, d := range verbs.Drivers() {
+		rows = append(rows, portRows(d)...)
 		names, err := d.Devices()
 		if err != nil {
 			rows = append(rows, row{"driver " + d.Name(), notAvailable, err.Error(), ""})
@@ -38,6 +42,23 @@ func deviceRows(func(string) string) ([]row, error) {
 		}
 	}
 	return rows, errors.Join(errs...)
+}
+
+// portRows shows the ports that a driver chooses among. Why there is none Devices says too.
+func portRows(d verbs.Driver) (rows []row) {
+	l, ok := d.(verbs.PortLister)
+	if !ok {
+		return nil
+	}
+	ports, _ := l.Ports()
+	for _, p := range ports {
+		origin := ""
+		if p.Chosen {
+			origin = "chosen"
+		}
+		rows = append(rows, row{"driver " + d.Name(), "port " + p.Name, p.State, origin})
+	}
+	return rows
 }
 
 // notAvailable is the name of the row of what this host lacks.
@@ -57,7 +78,35 @@ func openedRows(section string, open func() (verbs.Device, error), more ...row) 
 	if err != nil {
 		return []row{{section, notAvailable, err.Error(), ""}}, nil
 	}
-	return append(attrRows(section, d.Attr()), more...), d.Close()
+	rows := append(attrRows(section, d.Attr()), transportRows(section, d)...)
+	return append(rows, more...), d.Close()
+}
+
+// transportRows shows for each transport whether it can run on a device, by trying.
+func transportRows(section string, d verbs.Device) (rows []row) {
+	const receives, tags = 128, 16
+	for _, t := range []struct {
+		name string
+		open func() (transport.Transport, error)
+	}{
+		{rc.Mode, func() (transport.Transport, error) {
+			return rc.New(rc.Config{Device: d, Size: 1, SRQDepth: receives}, nil)
+		}},
+		{tmsrq.Mode, func() (transport.Transport, error) {
+			return tmsrq.New(tmsrq.Config{Device: d, Size: 1, SRQDepth: receives, MaxTags: tags}, nil)
+		}},
+	} {
+		can := "can run"
+		opened, err := t.open()
+		if err == nil {
+			err = opened.Close()
+		}
+		if err != nil {
+			can = "cannot run: " + err.Error()
+		}
+		rows = append(rows, row{section, "transport " + t.name, can, ""})
+	}
+	return rows
 }
 
 // autoRows shows which wires a rank on this host would use, as far as that depends on the host:

@@ -158,6 +158,18 @@ func deviceList(lib *library) (list uintptr, count int32, err error) {
 
 // openPort opens a device, if its port num is active, or any for 0.
 func openPort(lib *library, dev uintptr, name string, num uint8) (*port, error) {
+	p, err := openDevice(lib, dev, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.find(num); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+// openDevice opens a device, of which no port is chosen yet.
+func openDevice(lib *library, dev uintptr, name string) (*port, error) {
 	ctx, errno := call(lib.openDevice, dev)
 	if ctx == 0 {
 		detail := "device " + name
@@ -169,15 +181,11 @@ func openPort(lib *library, dev uintptr, name string, num uint8) (*port, error) 
 		}
 		return nil, fail("open_device", errno, detail)
 	}
-	p := &port{lib: lib, ctx: ctx, name: name}
-	var err error
-	if p.mem, err = newMapping(1, 0); err == nil {
-		if err = p.find(num); err == nil {
-			return p, nil
-		}
-		err = errors.Join(err, unmap(p.mem.all))
+	m, err := newMapping(1, 0)
+	if err != nil {
+		return nil, errors.Join(err, status("close_device", lib.closeDevice, ctx))
 	}
-	return nil, errors.Join(err, status("close_device", lib.closeDevice, ctx))
+	return &port{lib: lib, ctx: ctx, name: name, mem: m}, nil
 }
 
 // find chooses port num, or the first active one for 0.

@@ -70,4 +70,10 @@ func TestDriver(t *testing.T) {
 		require.NoError(t, dev.Close())
 	}
 	require.Len(t, verbs.Drivers(), 1)
+	ports, err := verbs.Drivers()[0].(verbs.PortLister).Ports()
+	require.NoError(t, err)
+	require.Len(t, ports, 2)
+	require.Equal(t, verbs.Port{Name: "rv0:1", State: "active, Ethernet, MTU 1024, GID 1: 10.77.0.1", Chosen: true}, ports[0])
+	require.Equal(t, "rv1:1", ports[1].Name)
+	require.False(t, ports[1].Chosen)
 }
