@@ -26,7 +26,7 @@ type device struct {
 	free     []*channelSlot // those of the mapping that no channel has
 	qps      map[*queuePair]struct{}
 	regions  map[*region]struct{} // not deregistered; a Pinner that is collected with pins panics
-	domains  map[*domain]struct{}
+	domains  []*domain
 	shares   []*share // few, in any order
 	unused   []*part  // deregistered, to be used again
 	srqs     uint32   // number of the newest SRQ
@@ -43,7 +43,7 @@ func newDevice(p *port, cfg verbs.DriverConfig) (d *device, err error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	d = &device{port: p, qps: map[*queuePair]struct{}{}, regions: map[*region]struct{}{}, domains: map[*domain]struct{}{}, logger: logger}
+	d = &device{port: p, qps: map[*queuePair]struct{}{}, regions: map[*region]struct{}{}, logger: logger}
 	if d.here, d.gidIndex, err = p.locate(); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -26,7 +27,7 @@ func (d *device) AllocPD() (verbs.PD, error) {
 		return nil, d.named(err, "")
 	}
 	p := &domain{d, obj}
-	d.domains[p] = struct{}{}
+	d.domains = append(d.domains, p)
 	return p, nil
 }
 
@@ -45,7 +46,7 @@ func (p *domain) Dealloc() error {
 	}
 	err := p.d.destroy("dealloc_pd", p.d.lib.deallocPD, &p.obj)
 	if err == nil {
-		delete(p.d.domains, p)
+		p.d.domains = slices.DeleteFunc(p.d.domains, func(o *domain) bool { return o == p })
 	}
 	return err
 }

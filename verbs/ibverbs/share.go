@@ -38,7 +38,7 @@ func (d *device) Share(buf []byte, _ int) (io.Closer, error) {
 		}
 	}
 	s := &share{d: d, buf: buf, whole: map[*domain]*region{}}
-	for p := range d.domains {
+	for _, p := range d.domains {
 		r, err := p.register(buf, shareAccess)
 		if err != nil {
 			_ = s.deregister()
