@@ -20,9 +20,9 @@ bench: ## the side-by-side comparison with UCX, Open MPI and MPICH
 
 vm: ## libibverbs and the kernel's software RDMA, in a virtual machine
 	test/vm/check
-	test/vm/gotest -tags rxe ./verbs/ibverbs
-	test/vm/gotest -kernel 6.12 -tags rxe ./verbs/ibverbs
-	test/vm/gotest -kernel 6.12 -loss 2% -limit 900 -tags rxe ./verbs/ibverbs
+	test/vm/gotest -tags rxe ./verbs/ibverbs -- -test.run ^TestRXE
+	test/vm/gotest -kernel 6.12 -tags rxe ./verbs/ibverbs -- -test.run ^TestRXE
+	test/vm/gotest -kernel 6.12 -loss 2% -limit 900 -tags rxe ./verbs/ibverbs -- -test.run ^TestRXE
 
 ci: ## everything that must hold for a change
 	.ci/run

@@ -1,6 +1,7 @@
 package ibverbs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -172,20 +173,35 @@ func openPort(lib *library, dev uintptr, name string, num uint8) (*port, error) 
 func openDevice(lib *library, dev uintptr, name string) (*port, error) {
 	ctx, errno := call(lib.openDevice, dev)
 	if ctx == 0 {
-		detail := "device " + name
-		switch errno {
-		case syscall.EACCES, syscall.EPERM:
-			detail += ": this user may not open /dev/infiniband/" + text(at[abi.Device](dev).DevName[:]) + ", see its group and mode"
-		case syscall.ENOENT:
-			detail += ": /dev/infiniband/" + text(at[abi.Device](dev).DevName[:]) + " is not here, as in a container that was not given it"
-		}
-		return nil, fail("open_device", errno, detail)
+		return nil, cannotOpen(name, "/dev/infiniband/"+text(at[abi.Device](dev).DevName[:]), errno)
 	}
 	m, err := newMapping(1, 0)
 	if err != nil {
 		return nil, errors.Join(err, status("close_device", lib.closeDevice, ctx))
 	}
 	return &port{lib: lib, ctx: ctx, name: name, mem: m}, nil
+}
+
+// cannotOpen is why a device is not opened, whose node in the file system is that. Where the user
+// has no right to it libibverbs looks for it elsewhere, in vain, and so says ENOENT.
+func cannotOpen(name, node string, errno syscall.Errno) error {
+	if errno == syscall.ENOENT {
+		f, err := os.OpenFile(node, os.O_RDWR, 0)
+		if err == nil {
+			err = f.Close()
+		}
+		if errors.Is(err, syscall.EACCES) {
+			errno = syscall.EACCES
+		}
+	}
+	detail := "device " + name
+	switch errno {
+	case syscall.EACCES, syscall.EPERM:
+		detail += ": this user may not open " + node + ", see its group and mode"
+	case syscall.ENOENT:
+		detail += ": " + node + " is not here, as in a container that was not given it"
+	}
+	return fail("open_device", errno, detail)
 }
 
 // find chooses port num, or the first active one for 0.
@@ -217,14 +233,9 @@ func (p *port) find(num uint8) error {
 
 // state says in which state the port is.
 func (p *port) state() string {
-	names := []string{1: "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"}
 	a := &p.mem.port
-	name := "unknown"
-	if a.State > 0 && int(a.State) < len(names) {
-		name = names[a.State]
-	}
-	s := fmt.Sprintf("port %v is %s", p, name)
-	if name == "INIT" && a.LinkLayer == abi.LinkLayerInfiniBand {
+	s := fmt.Sprintf("port %v is %s", p, cmp.Or(portStates[a.State], "in an unknown state"))
+	if a.State == abi.PortInit && a.LinkLayer == abi.LinkLayerInfiniBand {
 		s += ", which waits for the fabric's subnet manager"
 	}
 	return s

@@ -58,11 +58,11 @@ func TestOpenFaults(t *testing.T) {
 		"unknown device": {port: "fake1", op: "open_device", errno: syscall.ENODEV, says: []string{`TAGMATCH_RDMA_PORT is "fake1"`, "this host has fake0"}},
 		"unknown port":   {port: "fake0:3", op: "query_port", errno: syscall.EINVAL, says: []string{"TAGMATCH_RDMA_PORT is fake0:3", "ports of fake0 are 1 to 2"}},
 		"no port":        {port: "fake0:x", op: "open_device", errno: syscall.EINVAL, says: []string{"fake0:x", "mlx5_0:1"}},
-		"port down":      {port: "fake0:1", op: "query_port", errno: syscall.ENETDOWN, says: []string{"port fake0:1 is DOWN", "rdma link"}},
+		"port down":      {port: "fake0:1", op: "query_port", errno: syscall.ENETDOWN, says: []string{"port fake0:1 is down", "rdma link"}},
 		"all ports down": {with: func(p *provider) {
 			set(p, "states", [2]int32{down, down + 1})
 			set(p, "link_layer", int32(abi.LinkLayerInfiniBand))
-		}, op: "query_port", errno: syscall.ENETDOWN, says: []string{"port fake0:1 is DOWN, port fake0:2 is INIT", "subnet manager"}},
+		}, op: "query_port", errno: syscall.ENETDOWN, says: []string{"port fake0:1 is down, port fake0:2 is initialising", "subnet manager"}},
 		"no GID": {with: func(p *provider) { set(p, "gid_types", [4]int32{0, -1, -1, -1}) },
 			op: "query_gid", errno: syscall.EADDRNOTAVAIL, says: []string{"port fake0:2", "RoCE v2", "IP address", "TAGMATCH_RDMA_GID"}},
 		"no GID 0": {with: func(p *provider) {

@@ -70,7 +70,7 @@ func portsOf(lib *library, dev uintptr, name string) (out []verbs.Port, err erro
 }
 
 // portStates are the names of enum ibv_port_state.
-var portStates = map[uint32]string{1: "down", 2: "initialising", 3: "armed", abi.PortActive: "active"}
+var portStates = map[uint32]string{1: "down", abi.PortInit: "initialising", 3: "armed", abi.PortActive: "active"}
 
 // describe describes the port that was queried.
 func (p *port) describe() string {

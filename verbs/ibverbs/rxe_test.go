@@ -1,21 +1,26 @@
 //go:build rxe
 
 // These tests need two devices of the kernel's software RDMA, rv0 and rv1 on the interfaces v0 and
-// v1, that reach each other: test/vm has them.
+// v1, that reach each other: test/vm has them, and runs only what is called TestRXE.
 
 package ibverbs_test
 
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/ibverbs"
 	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
@@ -41,21 +46,89 @@ func init() {
 	}
 }
 
-// TestSuite: a long READ over a wire that loses packets takes many timeouts.
-func TestSuite(t *testing.T) {
+// TestRXE: a long READ over a wire that loses packets takes many timeouts.
+func TestRXE(t *testing.T) {
 	verbstest.Run(t, open, verbstest.TagOptions{Silent: true, ByItself: true, NoEvents: true, LeftOut: leftOut, Patience: 2 * time.Minute})
 }
 
-func TestLeftOut(t *testing.T) { leftOut.StillFails(t, "TestSuite") }
+func TestRXELeftOut(t *testing.T) { leftOut.StillFails(t, "TestRXE") }
 
-func TestNames(t *testing.T) { refusesNames(t, "rv0", "rv1") }
+func TestRXENames(t *testing.T) { refusesNames(t, "rv0", "rv1") }
 
-func TestPortDown(t *testing.T) {
+func TestRXEPortDown(t *testing.T) {
 	portDown(t, "rv0", func(state string) { require.NoError(t, exec.Command("ip", "link", "set", "v0", state).Run()) })
 }
 
-// TestDriver: programs find the device by its one name.
-func TestDriver(t *testing.T) {
+// onThread runs f on a thread of its own, which ends with it, with what it has changed of itself.
+func onThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		f()
+	}()
+	<-done
+}
+
+// TestRXENoRight: whoever may not open the device's node is told its path.
+func TestRXENoRight(t *testing.T) {
+	nodes, err := filepath.Glob("/dev/infiniband/uverbs*")
+	require.NoError(t, err)
+	require.Len(t, nodes, 2)
+	for _, n := range nodes {
+		require.NoError(t, os.Chmod(n, 0o600))
+		defer func() { require.NoError(t, os.Chmod(n, 0o666)) }()
+	}
+	onThread(func() {
+		_, err = unix.SetfsuidRetUid(65534)
+		if err == nil {
+			_, err = ibverbs.Open("rv1", verbs.DriverConfig{Lines: openLines})
+		}
+	})
+	var e *verbs.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, syscall.EACCES, e.Errno)
+	require.ErrorContains(t, err, "device rv1")
+	require.ErrorContains(t, err, nodes[1])
+}
+
+// TestRXELockedMemory: a region beyond the limit of locked memory is refused with that limit.
+func TestRXELockedMemory(t *testing.T) {
+	d := open(t, 1)[0]
+	pd, err := d.AllocPD()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pd.Dealloc()) }()
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 64 << 10, Max: limit.Max}))
+	defer func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit)) }()
+	var short, long verbs.MR
+	var errShort, errLong error
+	onThread(func() {
+		head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var caps [2]unix.CapUserData
+		if err = unix.Capget(&head, &caps[0]); err != nil {
+			return
+		}
+		caps[0].Effective &^= 1 << unix.CAP_IPC_LOCK
+		if err = unix.Capset(&head, &caps[0]); err != nil {
+			return
+		}
+		short, errShort = pd.RegMR(make([]byte, 4096), verbs.AccessLocalWrite)
+		long, errLong = pd.RegMR(make([]byte, 1<<20), verbs.AccessLocalWrite)
+	})
+	require.NoError(t, err)
+	require.NoError(t, errShort)
+	require.NoError(t, short.Dereg())
+	require.Nil(t, long)
+	require.ErrorIs(t, errLong, syscall.ENOMEM)
+	for _, s := range []string{"reg_mr", "port rv0:1", "a region of 1048576 bytes", "65536 bytes", "ulimit -l"} {
+		require.ErrorContains(t, errLong, s)
+	}
+}
+
+// TestRXEDriver: programs find the device by its one name.
+func TestRXEDriver(t *testing.T) {
 	for _, d := range verbs.Drivers() {
 		names, err := d.Devices()
 		require.NoError(t, err)

@@ -70,7 +70,7 @@ func portDown(t *testing.T, port string, set func(state string)) {
 	set("down")
 	wantEvent(t, d, verbs.EventPortErr)
 	_, err := ibverbs.Open(port, verbs.DriverConfig{Lines: openLines})
-	require.ErrorContains(t, err, "port "+port+":1 is DOWN")
+	require.ErrorContains(t, err, "port "+port+":1 is down")
 	set("up")
 	wantEvent(t, d, verbs.EventPortActive)
 	again := opener(port)(t, 1)[0]

@@ -128,8 +128,12 @@ type PortAttr struct {
 	_         uint16
 }
 
-// PortActive is the state of a port that can be used, enum ibv_port_state.
-const PortActive = 4 // IBV_PORT_ACTIVE
+// States of a port, enum ibv_port_state. An active one can be used, an initialised one waits for
+// the fabric's subnet manager.
+const (
+	PortInit   = 2 // IBV_PORT_INIT
+	PortActive = 4 // IBV_PORT_ACTIVE
+)
 
 // Values of PortAttr.LinkLayer.
 const (
