@@ -8,13 +8,12 @@
 
 static struct cq *cq_of(struct ibv_cq *cq) { return owner_of(cq, struct cq, x); }
 
-API struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_context, struct ibv_comp_channel *channel,
-				 int comp_vector)
+struct cq *new_cq(struct ibv_context *ctx, uint32_t cqe, void *cq_context, struct ibv_comp_channel *channel, uint32_t vector)
 {
 	struct cq *c = NULL;
 
 	errno = EINVAL;
-	if (cqe < 1 || cqe > MAX_CQE || comp_vector < 0 || comp_vector >= ctx->num_comp_vectors)
+	if (cqe < 1 || cqe > MAX_CQE || vector >= (uint32_t)ctx->num_comp_vectors)
 		return NULL;
 	errno = ENOMEM;
 	c = calloc(1, sizeof *c);
@@ -29,13 +28,19 @@ API struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_cont
 	c->x.context = ctx;
 	c->x.channel = channel;
 	c->x.cq_context = cq_context;
-	c->x.cqe = cqe;
+	c->x.cqe = (int)cqe;
 	enter();
 	c->ctx->objects++;
 	if (channel)
 		channel->refcnt++;
 	leave();
-	return (struct ibv_cq *)&c->x;
+	return c;
+}
+
+API struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_context, struct ibv_comp_channel *channel,
+				 int comp_vector)
+{
+	return (struct ibv_cq *)new_cq(ctx, (uint32_t)cqe, cq_context, channel, (uint32_t)comp_vector);
 }
 
 API int ibv_destroy_cq(struct ibv_cq *cq)
@@ -95,7 +100,7 @@ void cq_push(struct cq *c, const struct cqe *e)
 }
 
 // pay gives back what a completion has held.
-static void pay(const struct cqe *e)
+static void pay(struct cqe *e)
 {
 	if (e->sq_end)
 		e->qp->polled = e->sq_end;
@@ -103,17 +108,19 @@ static void pay(const struct cqe *e)
 		e->srq->rq.polled++;
 	else if (e->received)
 		e->qp->rq.polled++;
+	if (e->srq && e->srq->tags)
+		tm_pay(e);
 }
 
-// cq_forget drops the completions of a queue pair that is destroyed or reset.
-void cq_forget(struct cq *c, const struct qp *qp)
+// cq_forget drops the completions of a queue pair that is destroyed or reset, or of an SRQ.
+void cq_forget(struct cq *c, const struct qp *qp, const struct srq *srq)
 {
 	uint64_t to = c->head;
 
 	for (uint64_t i = c->head; i < c->tail; i++) {
-		const struct cqe *e = &c->ring[i % c->x.cqe];
+		struct cqe *e = &c->ring[i % c->x.cqe];
 
-		if (e->qp == qp)
+		if (qp ? e->qp == qp : e->srq == srq)
 			pay(e);
 		else
 			c->ring[to++ % c->x.cqe] = *e;
@@ -121,9 +128,20 @@ void cq_forget(struct cq *c, const struct qp *qp)
 	c->tail = to;
 }
 
+// cq_next takes the oldest completion, if there is one.
+bool cq_next(struct cq *c, struct cqe *e)
+{
+	if (c->head == c->tail)
+		return false;
+	*e = c->ring[c->head++ % c->x.cqe];
+	pay(e);
+	return true;
+}
+
 int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 {
 	struct cq *c = cq_of(cq);
+	struct cqe e;
 	int n = 0;
 
 	if (c->tail == c->head && !c->overrun && !c->failures) // head is the poller's own
@@ -133,12 +151,8 @@ int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 	if (c->overrun)
 		n = -1;
 	else
-		for (; n < most && c->head < c->tail; n++) {
-			const struct cqe *e = &c->ring[c->head++ % c->x.cqe];
-
-			pay(e);
-			wc[n] = e->wc;
-		}
+		while (n < most && cq_next(c, &e))
+			wc[n++] = e.wc;
 	leave();
 	return n;
 }

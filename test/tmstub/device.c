@@ -20,7 +20,7 @@ struct context *context_of(struct ibv_context *c)
 
 struct device *device_of_context(struct ibv_context *c) { return context_of(c)->dev; }
 
-static uint64_t setting(const char *name, uint64_t otherwise)
+uint64_t setting(const char *name, uint64_t otherwise)
 {
 	const char *s = getenv(name);
 
@@ -83,6 +83,7 @@ static int query_device_ex(struct ibv_context *c, const struct ibv_query_device_
 {
 	struct ibv_device_attr_ex a = {0};
 	struct ibv_device_attr *o = &a.orig_attr;
+	const struct config *cfg = &context_of(c)->cfg;
 
 	if (in && in->comp_mask)
 		return EINVAL;
@@ -103,6 +104,9 @@ static int query_device_ex(struct ibv_context *c, const struct ibv_query_device_
 	o->max_srq_sge = MAX_SRQ_SGE;
 	o->max_pkeys = 1;
 	o->phys_port_cnt = 1;
+	if (cfg->tags)
+		a.tm_caps = (struct ibv_tm_caps){.max_rndv_hdr_size = cfg->tm_flags ? MAX_RNDV : 0, .max_num_tags = cfg->tags,
+			.flags = cfg->tm_flags, .max_ops = MAX_OPS, .max_sge = 1};
 	memset(attr, 0, size);
 	memcpy(attr, &a, size < sizeof a ? size : sizeof a);
 	return 0;
@@ -157,11 +161,27 @@ API int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, 
 	return 0;
 }
 
+static bool is(const char *name, const char *value)
+{
+	const char *s = getenv(name);
+
+	return s && strcmp(s, value) == 0;
+}
+
+static struct config environment(void)
+{
+	return (struct config){
+		.ethernet = is("TMSTUB_LINK", "ethernet"), .mr_bytes = setting("TMSTUB_MR_BYTES", UINT64_MAX),
+		.tags = (uint32_t)setting("TMSTUB_TAGS", 1023), .tm_flags = (uint32_t)setting("TMSTUB_TM_FLAGS", IBV_TM_CAP_RC),
+		.untagged = (uint32_t)setting("TMSTUB_UNTAGGED", 0), .recv = is("TMSTUB_UNEXPECTED", "recv"),
+		.two = is("TMSTUB_INCOMPLETE", "two"), .lost = is("TMSTUB_CANCELED", "lost"), .refuse = (int)setting("TMSTUB_SRQ_ERRNO", 0),
+	};
+}
+
 API struct ibv_context *ibv_open_device(struct ibv_device *dev)
 {
 	struct device *d = owner_of(dev, struct device, dev);
 	struct context *c = calloc(1, sizeof *c);
-	const char *link = getenv("TMSTUB_LINK");
 
 	if (!c || evq_open(&c->async)) {
 		free(c);
@@ -169,11 +189,14 @@ API struct ibv_context *ibv_open_device(struct ibv_device *dev)
 		return NULL;
 	}
 	c->dev = d;
-	c->cfg.ethernet = link && strcmp(link, "ethernet") == 0;
-	c->cfg.mr_bytes = setting("TMSTUB_MR_BYTES", UINT64_MAX);
+	c->cfg = environment();
 	c->v.sz = sizeof c->v;
 	c->v.query_port = query_port;
 	c->v.query_device_ex = query_device_ex;
+	c->v.create_cq_ex = create_cq_ex;
+	c->v.create_srq_ex = create_srq_ex;
+	c->v.get_srq_num = get_srq_num;
+	c->v.post_srq_ops = c->cfg.tags ? post_srq_ops : no_srq_ops;
 	c->v.context = (struct ibv_context){
 		.device = dev, .cmd_fd = -1, .async_fd = c->async.fd, .num_comp_vectors = 1, .abi_compat = __VERBS_ABI_IS_EXTENDED,
 		.ops = {.poll_cq = poll_cq, .req_notify_cq = req_notify_cq, .post_srq_recv = post_srq_recv, .post_send = post_send,

@@ -102,8 +102,8 @@ API struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 static void forget(struct qp *q)
 {
 	drop_work(q);
-	cq_forget(q->scq, q);
-	cq_forget(q->rcq, q);
+	cq_forget(q->scq, q, NULL);
+	cq_forget(q->rcq, q, NULL);
 	q->head = q->next = q->done = q->polled = 0;
 	q->rq.head = q->rq.next = q->rq.polled = 0;
 }
@@ -224,6 +224,7 @@ API int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask)
 	} else {
 		set_attr(&q->attr, a, mask);
 		qp->state = to;
+		kick(q);
 		kick_senders(q); // one may have waited for this
 	}
 	leave();
@@ -253,10 +254,16 @@ struct rq *receives_of(struct qp *q) { return q->srq ? &q->srq->rq : &q->rq; }
 void complete_receive(struct qp *q, uint64_t wr_id, struct ibv_wc wc, bool solicited)
 {
 	struct cqe e = {.wc = wc, .solicited = solicited, .qp = q, .received = true, .srq = q->srq};
+	struct taglist *t = q->srq ? q->srq->tags : NULL;
 
 	e.wc.wr_id = wr_id;
 	e.wc.qp_num = q->q.qp_num;
-	cq_push(q->rcq, &e);
+	if (t)
+		e.qp = NULL;
+	e.unexpected = t && wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_TM_RECV;
+	if (e.unexpected && q->ctx->cfg.recv)
+		e.wc.opcode = IBV_WC_RECV;
+	cq_push(t ? t->cq : q->rcq, &e);
 }
 
 static enum ibv_wc_opcode wc_opcode(enum ibv_wr_opcode op)

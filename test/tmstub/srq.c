@@ -50,29 +50,78 @@ int rq_post(struct rq *r, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 	return err;
 }
 
-API struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *a)
+bool rq_empty(const struct rq *r) { return r->next == r->head; }
+
+// new_srq makes an SRQ, with a tag list if cq is not NULL.
+static struct srq *new_srq(struct ibv_pd *pd, void *srq_context, const struct ibv_srq_attr *a, struct cq *cq, struct ibv_tm_cap cap)
 {
 	struct srq *s;
 
-	if (!a->attr.max_wr || a->attr.max_wr > MAX_WR || a->attr.max_sge > MAX_SRQ_SGE) {
+	if (!a->max_wr || a->max_wr > MAX_WR || a->max_sge > MAX_SRQ_SGE) {
 		errno = EINVAL;
 		return NULL;
 	}
 	s = calloc(1, sizeof *s);
-	if (!s || rq_init(&s->rq, a->attr.max_wr, a->attr.max_sge)) {
+	if (!s || rq_init(&s->rq, a->max_wr, a->max_sge) || (cq && tm_init(s, cq, cap))) {
 		free(s);
 		errno = ENOMEM;
 		return NULL;
 	}
 	s->ctx = context_of(pd->context);
 	s->s.context = pd->context;
-	s->s.srq_context = a->srq_context;
+	s->s.srq_context = srq_context;
 	s->s.pd = pd;
 	enter();
+	s->num = ++s->ctx->dev->last_srq;
 	s->ctx->objects++;
 	owner_of(pd, struct pd, p)->objects++;
+	if (cq)
+		cq->users++;
 	leave();
-	return &s->s;
+	return s;
+}
+
+API struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *a)
+{
+	struct srq *s = new_srq(pd, a->srq_context, &a->attr, NULL, (struct ibv_tm_cap){0, 0});
+
+	return s ? &s->s : NULL;
+}
+
+// tm_refused is the errno of an SRQ for tag matching that cannot be made, or 0. On Ethernet that
+// is so whatever the capabilities say: the provider connects a queue pair of its own without a GID.
+static int tm_refused(const struct context *c, const struct ibv_srq_init_attr_ex *a)
+{
+	const uint32_t need = IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
+
+	if (!c->cfg.tags)
+		return EOPNOTSUPP;
+	if ((a->comp_mask & need) != need || !a->cq || !(owner_of(a->cq, struct cq, x)->wc_flags & IBV_WC_EX_WITH_TM_INFO))
+		return EINVAL;
+	if (!a->tm_cap.max_num_tags || a->tm_cap.max_num_tags > c->cfg.tags || !a->tm_cap.max_ops || a->tm_cap.max_ops > MAX_OPS)
+		return EINVAL;
+	return c->cfg.ethernet ? EINVAL : c->cfg.refuse;
+}
+
+struct ibv_srq *create_srq_ex(struct ibv_context *ctx, struct ibv_srq_init_attr_ex *a)
+{
+	bool tm = a->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && a->srq_type == IBV_SRQT_TM;
+	struct srq *s;
+
+	errno = EOPNOTSUPP;
+	if (a->comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED || (a->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && a->srq_type == IBV_SRQT_XRC))
+		return NULL;
+	errno = !(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) ? EINVAL : tm ? tm_refused(context_of(ctx), a) : 0;
+	if (errno)
+		return NULL;
+	s = new_srq(a->pd, a->srq_context, &a->attr, tm ? owner_of(a->cq, struct cq, x) : NULL, a->tm_cap);
+	return s ? &s->s : NULL;
+}
+
+int get_srq_num(struct ibv_srq *s, uint32_t *num)
+{
+	*num = owner_of(s, struct srq, s)->num;
+	return 0;
 }
 
 API int ibv_destroy_srq(struct ibv_srq *srq)
@@ -86,6 +135,11 @@ API int ibv_destroy_srq(struct ibv_srq *srq)
 	}
 	evq_forget(&s->ctx->async, srq);
 	await_acks(&s->reported, &srq->events_completed);
+	if (s->tags) {
+		cq_forget(s->tags->cq, NULL, s);
+		s->tags->cq->users--;
+		tm_free(s);
+	}
 	s->ctx->objects--;
 	owner_of(srq->pd, struct pd, p)->objects--;
 	leave();
@@ -102,6 +156,7 @@ API int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *a, int mask)
 		return EINVAL; // the queue cannot be resized
 	enter();
 	s->limit = a->srq_limit;
+	srq_consumed(s);
 	leave();
 	return 0;
 }
@@ -116,7 +171,7 @@ API int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *a)
 	return 0;
 }
 
-// srq_consumed raises the limit event when a message has taken a receive.
+// srq_consumed raises the limit event if there are fewer receives than the limit.
 void srq_consumed(struct srq *s)
 {
 	if (s->rq.head - s->rq.next < s->limit) {

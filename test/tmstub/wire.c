@@ -1,79 +1,11 @@
-// The wire: execution of send requests, and the thread that reads and keeps the time.
+// The wire: execution of send requests, and what answers them.
 
 #define _GNU_SOURCE
 #include "tmstub.h"
 
-#include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-// A READ goes on by steps of so many bytes, and others get the lock in between.
-enum { STEP = 64 << 10 };
-
-// transfer is a READ under way.
-struct transfer {
-	struct transfer *next;
-	struct qp *q;
-	struct swqe *w;
-	uint64_t done;
-};
-
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t acks = PTHREAD_COND_INITIALIZER;
-static pthread_cond_t work; // for the thread
-static atomic_int callers;  // that want the lock
 struct qp *all_qps;
-static struct qp *pending, **last_pending = &pending;
-static struct transfer *transfers, **last_transfer = &transfers;
-
-static void run(struct qp *q);
-
-void enter(void)
-{
-	atomic_fetch_add(&callers, 1);
-	pthread_mutex_lock(&mutex);
-	atomic_fetch_sub(&callers, 1);
-}
-
-static void run_pending(void)
-{
-	while (pending) {
-		struct qp *q = pending;
-
-		pending = q->pending;
-		if (!pending)
-			last_pending = &pending;
-		q->pending = NULL;
-		q->is_pending = false;
-		run(q);
-	}
-}
-
-void leave(void)
-{
-	run_pending();
-	pthread_mutex_unlock(&mutex);
-}
-
-void wait_for_acks(void)
-{
-	run_pending();
-	pthread_cond_wait(&acks, &mutex);
-}
-
-void acked(void) { pthread_cond_broadcast(&acks); }
-
-// kick has a queue pair's requests looked at before the lock is given back.
-void kick(struct qp *q)
-{
-	if (q->is_pending || q->q.state != IBV_QPS_RTS || q->next == q->head)
-		return;
-	q->is_pending = true;
-	*last_pending = q;
-	last_pending = &q->pending;
-}
 
 // kick_senders has those looked at that send to a queue pair.
 void kick_senders(const struct qp *to)
@@ -103,7 +35,7 @@ static struct device *destination(const struct qp *q)
 }
 
 // peer_of is the queue pair that takes the packets of another, and answers: NULL if there is none.
-static struct qp *peer_of(const struct qp *q)
+struct qp *peer_of(const struct qp *q)
 {
 	const struct device *d = destination(q);
 	uint32_t slot = q->attr.dest_qp_num - FIRST_QP;
@@ -127,14 +59,6 @@ void kick_starved(struct rq *r)
 	}
 }
 
-static uint64_t now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 // rnr_timer is the time of a code of min_rnr_timer, in ns.
 static uint64_t rnr_timer(uint8_t code)
 {
@@ -144,10 +68,7 @@ static uint64_t rnr_timer(uint8_t code)
 	return (uint64_t)units[code & 31] * 10000;
 }
 
-// outcome is that of trying a request.
-enum outcome { DONE, STARTED, WAITS };
-
-static enum outcome end(struct swqe *w, enum ibv_wc_status status)
+enum outcome end(struct swqe *w, enum ibv_wc_status status)
 {
 	w->done = true;
 	w->status = status;
@@ -161,7 +82,7 @@ void await_failure(struct qp *q)
 	q->failed = true;
 	q->scq->failures++;
 	q->deadline = now() + 20000000;
-	pthread_cond_signal(&work);
+	wake_worker();
 }
 
 // report_failures ends queue pairs whose errors are to come on a completion queue.
@@ -191,23 +112,23 @@ static enum outcome wait(struct qp *q, struct swqe *w, enum waiting why, uint64_
 	if (q->retries-- == 0)
 		return end(w, status);
 	q->deadline = now() + interval;
-	pthread_cond_signal(&work);
+	wake_worker();
 	return WAITS;
 }
 
-static enum outcome wait_rnr(struct qp *q, struct qp *p, struct swqe *w)
+enum outcome wait_rnr(struct qp *q, struct qp *p, struct swqe *w)
 {
 	receives_of(p)->starved = true;
 	return wait(q, w, WAITS_RNR, rnr_timer(p->attr.min_rnr_timer), q->attr.rnr_retry, IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
-// respond has the peer take a message, or its immediate data.
-static enum ibv_wc_status respond(struct qp *q, struct qp *p, const struct swqe *w, enum ibv_wc_opcode op)
+// respond has the peer take a message, or its immediate data, by a receive of its queue.
+enum ibv_wc_status respond(struct qp *q, struct qp *p, const struct swqe *w, enum ibv_wc_opcode op)
 {
 	struct rq *r = receives_of(p);
 	const struct rwqe *to = &r->w[r->next++ % r->size];
 	struct ibv_wc wc = {.opcode = op, .byte_len = w->len, .src_qp = q->q.qp_num};
-	bool send = op == IBV_WC_RECV;
+	bool send = op != IBV_WC_RECV_RDMA_WITH_IMM;
 
 	if (p->srq)
 		srq_consumed(p->srq);
@@ -231,17 +152,16 @@ static enum ibv_wc_status respond(struct qp *q, struct qp *p, const struct swqe 
 	return IBV_WC_SUCCESS;
 }
 
-static bool empty(const struct rq *r) { return r->next == r->head; }
 
 // refuse_access fails a responder whose peer may not do what it asks for.
-static enum ibv_wc_status refuse_access(struct qp *p)
+enum ibv_wc_status refuse_access(struct qp *p)
 {
 	qp_event(p, IBV_EVENT_QP_ACCESS_ERR);
 	qp_fail(p);
 	return IBV_WC_REM_ACCESS_ERR;
 }
 
-static bool accessible(const struct qp *p, uint32_t rkey, uint64_t addr, uint64_t len, int access)
+bool accessible(const struct qp *p, uint32_t rkey, uint64_t addr, uint64_t len, int access)
 {
 	return p->attr.qp_access_flags & access && remote_registered(p->q.pd, p->dev, rkey, addr, len, access);
 }
@@ -250,7 +170,7 @@ static enum outcome write_to(struct qp *q, struct qp *p, struct swqe *w)
 {
 	struct ibv_sge sge = {.addr = w->remote, .length = w->len};
 
-	if (w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && empty(receives_of(p)))
+	if (w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && rq_empty(receives_of(p)))
 		return wait_rnr(q, p, w);
 	if (!accessible(p, w->rkey, w->remote, w->len, IBV_ACCESS_REMOTE_WRITE))
 		return end(w, refuse_access(p));
@@ -262,8 +182,6 @@ static enum outcome write_to(struct qp *q, struct qp *p, struct swqe *w)
 
 static enum outcome read_from(struct qp *q, struct qp *p, struct swqe *w)
 {
-	struct transfer *t;
-
 	if (!accessible(p, w->rkey, w->remote, w->len, IBV_ACCESS_REMOTE_READ))
 		return end(w, refuse_access(p));
 	if (!p->attr.max_dest_rd_atomic)
@@ -272,29 +190,15 @@ static enum outcome read_from(struct qp *q, struct qp *p, struct swqe *w)
 		return end(w, IBV_WC_SUCCESS);
 	if (q->reads == q->attr.max_rd_atomic)
 		return WAITS;
-	t = calloc(1, sizeof *t);
-	if (!t)
-		abort();
-	*t = (struct transfer){.q = q, .w = w};
-	*last_transfer = t;
-	last_transfer = &t->next;
-	q->reads++;
-	pthread_cond_signal(&work);
+	start_transfer(q, w);
 	return STARTED;
 }
 
-// execute tries a request.
-static enum outcome execute(struct qp *q, struct swqe *w)
+// transmit tries a request whose memory was checked.
+enum outcome transmit(struct qp *q, struct swqe *w)
 {
-	bool inlined = w->flags & IBV_SEND_INLINE;
-	int access = w->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0;
-	struct qp *p;
+	struct qp *p = peer_of(q);
 
-	if (w->flags & IBV_SEND_FENCE && q->reads)
-		return WAITS;
-	if (!inlined && !list_registered(q->q.pd, q->dev, w->list, w->len, access))
-		return end(w, IBV_WC_LOC_PROT_ERR);
-	p = peer_of(q);
 	if (!p) // it will not answer: a NIC finds that by its retries, this one at once
 		return end(w, IBV_WC_RETRY_EXC_ERR);
 	if (p->q.state == IBV_QPS_INIT)
@@ -306,10 +210,25 @@ static enum outcome execute(struct qp *q, struct swqe *w)
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		return write_to(q, p, w);
 	default:
-		if (empty(receives_of(p)))
+		if (p->srq && p->srq->tags)
+			return tm_receive(q, p, w);
+		if (rq_empty(receives_of(p)))
 			return wait_rnr(q, p, w);
 		return end(w, respond(q, p, w, IBV_WC_RECV));
 	}
+}
+
+// execute tries a request of the program.
+static enum outcome execute(struct qp *q, struct swqe *w)
+{
+	bool inlined = w->flags & IBV_SEND_INLINE;
+	int access = w->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0;
+
+	if (w->flags & IBV_SEND_FENCE && q->reads)
+		return WAITS;
+	if (!inlined && !list_registered(q->q.pd, q->dev, w->list, w->len, access))
+		return end(w, IBV_WC_LOC_PROT_ERR);
+	return transmit(q, w);
 }
 
 // refused reports whether the newest request that was executed has failed.
@@ -321,7 +240,7 @@ static bool refused(const struct qp *q)
 }
 
 // run executes what a queue pair has, as far as that goes. Behind an error nothing is executed.
-static void run(struct qp *q)
+void run(struct qp *q)
 {
 	while (q->q.state == IBV_QPS_RTS && q->next < q->head) {
 		struct swqe *w = &q->sq[q->next % q->cap.max_send_wr];
@@ -335,151 +254,6 @@ static void run(struct qp *q)
 		q->next++;
 		complete_sends(q);
 	}
-}
-
-// unlink_transfer takes the READ at t out of the list.
-static void unlink_transfer(struct transfer **t)
-{
-	struct transfer *gone = *t;
-
-	*t = gone->next;
-	if (last_transfer == &gone->next)
-		last_transfer = t;
-	gone->q->reads--;
-	free(gone);
-}
-
-// drop_work forgets what is under way for a queue pair.
-void drop_work(struct qp *q)
-{
-	for (struct transfer **t = &transfers; *t;) {
-		if ((*t)->q == q)
-			unlink_transfer(t);
-		else
-			t = &(*t)->next;
-	}
-	if (q->is_pending) {
-		struct qp **p = &pending;
-
-		for (; *p != q; p = &(*p)->pending)
-			;
-		*p = q->pending;
-		if (last_pending == &q->pending)
-			last_pending = p;
-		q->pending = NULL;
-		q->is_pending = false;
-	}
-	q->waiting = NOT_WAITING;
-	q->deadline = 0;
-	q->scq->failures -= q->failed;
-	q->failed = false;
-}
-
-// step moves a part of a READ, whose regions and queue pairs may have changed since the last, and
-// reports whether that was the last.
-static bool step(struct transfer *t)
-{
-	struct qp *q = t->q, *p = peer_of(q);
-	struct swqe *w = t->w;
-	uint64_t n = w->len - t->done < STEP ? w->len - t->done : STEP;
-	struct ibv_sge from = {.addr = w->remote, .length = w->len};
-
-	if (!p || p->q.state == IBV_QPS_INIT)
-		return end(w, IBV_WC_RETRY_EXC_ERR) == DONE;
-	if (!list_registered(q->q.pd, q->dev, w->list, w->len, IBV_ACCESS_LOCAL_WRITE))
-		return end(w, IBV_WC_LOC_PROT_ERR) == DONE;
-	if (!accessible(p, w->rkey, w->remote, w->len, IBV_ACCESS_REMOTE_READ))
-		return end(w, refuse_access(p)) == DONE;
-	list_copy(w->list, t->done, (struct list){&from, 1}, t->done, n);
-	t->done += n;
-	return t->done == w->len && end(w, IBV_WC_SUCCESS) == DONE;
-}
-
-// step_first does a step of the oldest READ. Those of other queue pairs get their turn after it.
-static void step_first(void)
-{
-	struct transfer *t = transfers;
-	struct qp *q = t->q;
-
-	if (step(t)) {
-		// A queue pair that has failed in the step, being its own peer, has dropped its transfers.
-		if (transfers == t) {
-			unlink_transfer(&transfers);
-			complete_sends(q);
-			kick(q);
-		}
-	} else if (t->next) {
-		transfers = t->next;
-		t->next = NULL;
-		*last_transfer = t;
-		last_transfer = &t->next;
-	}
-}
-
-// expire tries again what has waited for its time, and returns the next time: 0, there is none.
-static uint64_t expire(void)
-{
-	uint64_t next = 0, t = now();
-
-	for (struct qp *q = all_qps; q; q = q->all)
-		if (q->deadline && q->deadline <= t && q->failed)
-			qp_fail(q);
-		else if (q->deadline && q->deadline <= t)
-			kick(q);
-	run_pending();
-	for (struct qp *q = all_qps; q; q = q->all)
-		if (q->deadline && (!next || q->deadline < next))
-			next = q->deadline;
-	return next;
-}
-
-static void *worker(void *arg)
-{
-	(void)arg;
-	pthread_mutex_lock(&mutex);
-	for (;;) {
-		uint64_t next = expire();
-
-		if (transfers) {
-			step_first();
-			run_pending();
-			pthread_mutex_unlock(&mutex);
-			do
-				sched_yield();
-			while (atomic_load(&callers));
-			pthread_mutex_lock(&mutex);
-		} else if (next) {
-			struct timespec t = {.tv_sec = next / 1000000000, .tv_nsec = next % 1000000000};
-
-			pthread_cond_timedwait(&work, &mutex, &t);
-		} else {
-			pthread_cond_wait(&work, &mutex);
-		}
-	}
-	return NULL;
-}
-
-// start_worker starts the thread, once. It takes no signals: they are the program's.
-static void start_once(void)
-{
-	pthread_condattr_t attr;
-	pthread_t thread;
-	sigset_t all, old;
-
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&work, &attr);
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &old);
-	if (pthread_create(&thread, NULL, worker, NULL))
-		abort();
-	pthread_detach(thread);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-}
-
-void start_worker(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, start_once);
+	if (q->srq && q->srq->tags)
+		run_rndvs(q);
 }

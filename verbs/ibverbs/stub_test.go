@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,18 +59,20 @@ func sanitized(t *testing.T) []string {
 func TestStub(t *testing.T) {
 	if os.Getenv(onStub) == "" {
 		dir := stub(t)
-		t.Run("infiniband", func(t *testing.T) { again(t, dir, "TestStub") })
+		t.Run("infiniband", func(t *testing.T) { again(t, dir, "TestStub", "TMSTUB_PACE=30") })
 		// What C is given must be neither freed nor moved.
-		t.Run("ethernet", func(t *testing.T) {
-			again(t, dir, "TestStub", "TMSTUB_LINK=ethernet", "GOGC=1", "GODEBUG=clobberfree=1")
+		t.Run("clobbered", func(t *testing.T) {
+			again(t, dir, "TestStub", "TMSTUB_UNEXPECTED=recv", "TMSTUB_INCOMPLETE=two", "GOGC=1", "GODEBUG=clobberfree=1")
 		})
+		t.Run("ethernet", func(t *testing.T) { again(t, dir, "TestStub", "TMSTUB_LINK=ethernet") })
 		if !testlevel.Race { // one process has either checker
 			t.Run("addresses", func(t *testing.T) { again(t, stub(t, "-fsanitize=address"), "TestStub", sanitized(t)...) })
 		}
 		return
 	}
 	leftOut := leftOutAnd(nil)
-	verbstest.Run(t, opener("tmstub0", "tmstub1"), verbstest.TagOptions{Silent: true, ByItself: true, LeftOut: leftOut})
+	verbstest.Run(t, opener("tmstub0", "tmstub1"), verbstest.TagOptions{Silent: true, ByItself: true, SyncReqOfDriver: true, LeftOut: leftOut,
+		RecvUnexpected: os.Getenv("TMSTUB_UNEXPECTED") == "recv", TwoIncomplete: os.Getenv("TMSTUB_INCOMPLETE") == "two"})
 	t.Run("left out", func(t *testing.T) { leftOut.StillFails(t, "TestStub") })
 }
 
@@ -110,5 +113,13 @@ func TestStubFaults(t *testing.T) {
 			}
 			tell(t, "tmstub_port", 0, up)
 		})
+	})
+	t.Run("tags without the flag", func(t *testing.T) {
+		t.Setenv("TMSTUB_TM_FLAGS", "0")
+		require.Contains(t, opener("tmstub0")(t, 1)[0].Attr().NoTM, "no rendezvous")
+	})
+	t.Run("tag matching that is announced alone", func(t *testing.T) {
+		t.Setenv("TMSTUB_SRQ_ERRNO", strconv.Itoa(int(syscall.ENOSPC)))
+		require.Contains(t, opener("tmstub0")(t, 1)[0].Attr().NoTM, syscall.ENOSPC.Error())
 	})
 }
