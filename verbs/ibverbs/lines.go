@@ -16,6 +16,7 @@ type lines struct {
 	cq    verbs.CQ
 	d     *device
 	ready atomic.Bool   // something has come: poll
+	again chan struct{} // has an element where the owner has polled, so that waiting makes sense
 	ended chan struct{} // closed when the goroutine that waits has ended
 }
 
@@ -28,7 +29,7 @@ func openLines(d *device, cfg verbs.DriverConfig) (*lines, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lines{dev: dev, d: d, ended: make(chan struct{})}
+	l := &lines{dev: dev, d: d, again: make(chan struct{}, 1), ended: make(chan struct{})}
 	if l.ch, err = dev.CreateCompChannel(); err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
@@ -40,10 +41,14 @@ func openLines(d *device, cfg verbs.DriverConfig) (*lines, error) {
 	return l, nil
 }
 
-// wait has the owner poll when something has come, until the channel is closed.
+// wait has the owner poll when something has come, until the lines are closed. Until the owner has
+// polled another Wait would end at once.
 func (l *lines) wait() {
 	defer close(l.ended)
-	for l.ch.Wait() == nil {
+	for range l.again {
+		if l.ch.Wait() != nil {
+			return
+		}
 		l.ready.Store(true)
 		l.d.wake()
 	}
@@ -62,6 +67,10 @@ func (l *lines) progress() error {
 	if n > 0 {
 		l.ready.Store(true)
 	}
+	select {
+	case l.again <- struct{}{}:
+	default:
+	}
 	return err
 }
 
@@ -70,6 +79,7 @@ func (*lines) Complete(*verbs.WC) bool { return false }
 
 func (l *lines) close() error {
 	err := errors.Join(l.cq.Destroy(), l.ch.Close())
+	close(l.again)
 	<-l.ended
 	return errors.Join(err, l.dev.Close())
 }
