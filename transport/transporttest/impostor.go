@@ -71,7 +71,7 @@ func (p *impostor) meet() {
 	p.t.Helper()
 	require.NoError(p.t, p.victim.Grant(p.rank, 0))
 	p.theirs = hear[*format.Hello](p)
-	p.hello = &format.Hello{Rank: p.rank, Number: 99, MTU: verbs.MTU4096, Target: 1, Initiator: 1, CellAddr: p.mr.Addr(), CellRKey: p.mr.RKey()}
+	p.hello = &format.Hello{Rank: p.rank, Number: 99, MTU: p.dev.Attr().MaxMTU, Target: 1, Initiator: 1, CellAddr: p.mr.Addr(), CellRKey: p.mr.RKey()}
 	p.used = 8 // the credit cell
 	for range p.theirs.Pairs {
 		qp, err := p.pd.CreateQP(&verbs.QPInitAttr{SendCQ: p.cq, RecvCQ: p.cq, Type: verbs.QPTRC,
@@ -99,7 +99,7 @@ func (p *impostor) connectAs(lie func(h *format.Hello)) {
 	for i, qp := range p.qps {
 		to := p.theirs.Pairs[len(p.qps)-1-i]
 		require.NoError(p.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, AV: verbs.AddressVector{Address: p.like.Device}, DestQPN: to.Num,
-			RQPSN: to.PSN, PathMTU: verbs.MTU4096, MaxDestRdAtomic: 1}, verbs.QPMaskRTR))
+			RQPSN: to.PSN, PathMTU: p.hello.MTU, MaxDestRdAtomic: 1}, verbs.QPMaskRTR))
 		require.NoError(p.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, SQPSN: p.hello.Pairs[i].PSN, MaxRdAtomic: 1,
 			RetryCnt: 6, RNRRetry: 7}, verbs.QPMaskRTS))
 	}
