@@ -14,10 +14,18 @@ import (
 // offloaded gives receives of any size to the device, where the transport has one that matches.
 var offloaded = p2p.Config{OffloadMin: -1}
 
+// onRXE has eachWiring play on the device rdma alone, see TestRXE.
+var onRXE bool
+
 // eachWiring runs fn with both transports over every wire that works inside one process. Below
 // level ci it is half of them, with each transport and each wire; the name of the test says which,
 // and builds with -tags invariants have the other half.
 func eachWiring(t *testing.T, cfg p2p.Config, fn func(t *testing.T, cfg p2p.Config)) {
+	if onRXE {
+		cfg.Device = "rdma"
+		fn(t, cfg)
+		return
+	}
 	half := crc32.ChecksumIEEE([]byte(t.Name()))&1 != 0 != invariant.Enabled
 	for i, transport := range []string{"rc", "tmsrq"} {
 		for j, device := range []string{"", "shm", "tcp"} {
