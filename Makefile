@@ -20,15 +20,15 @@ bench: ## the side-by-side comparison with UCX, Open MPI and MPICH
 
 vm: ## libibverbs and the kernel's software RDMA, in a virtual machine
 	test/vm/check
-	test/vm/gotest -tags rxe ./verbs/ibverbs -- -test.run ^TestRXE
-	test/vm/gotest -kernel 6.12 -tags rxe ./verbs/ibverbs -- -test.run ^TestRXE
-	test/vm/gotest -kernel 6.12 -loss 2% -limit 900 -tags rxe ./verbs/ibverbs -- -test.run ^TestRXE
+	test/vm/suite
+	test/vm/suite -kernel 6.12
+	test/vm/suite -kernel 6.12 -loss 2% -limit 900
 
 ci: ## everything that must hold for a change
 	.ci/run
 
 nightly: export TAGMATCH_TEST_LEVEL = ci
-nightly: ## what takes too long for every change
+nightly: vm ## what takes too long for every change
 	go run ./internal/mutations/cmd/mutate -all
 	progress/models/check.sh
 	go test -count=1 -tags invariants $(all)
