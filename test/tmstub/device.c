@@ -106,7 +106,7 @@ static int query_device_ex(struct ibv_context *c, const struct ibv_query_device_
 	o->phys_port_cnt = 1;
 	if (cfg->tags)
 		a.tm_caps = (struct ibv_tm_caps){.max_rndv_hdr_size = cfg->tm_flags ? MAX_RNDV : 0, .max_num_tags = cfg->tags,
-			.flags = cfg->tm_flags, .max_ops = MAX_OPS, .max_sge = 1};
+			.flags = cfg->tm_flags, .max_ops = cfg->ops, .max_sge = 1};
 	memset(attr, 0, size);
 	memcpy(attr, &a, size < sizeof a ? size : sizeof a);
 	return 0;
@@ -173,7 +173,7 @@ static struct config environment(void)
 	return (struct config){
 		.ethernet = is("TMSTUB_LINK", "ethernet"), .mr_bytes = setting("TMSTUB_MR_BYTES", UINT64_MAX),
 		.tags = (uint32_t)setting("TMSTUB_TAGS", 1023), .tm_flags = (uint32_t)setting("TMSTUB_TM_FLAGS", IBV_TM_CAP_RC),
-		.untagged = (uint32_t)setting("TMSTUB_UNTAGGED", 0), .recv = is("TMSTUB_UNEXPECTED", "recv"),
+		.ops = (uint32_t)setting("TMSTUB_OPS", MAX_OPS), .untagged = (uint32_t)setting("TMSTUB_UNTAGGED", 0), .recv = is("TMSTUB_UNEXPECTED", "recv"),
 		.two = is("TMSTUB_INCOMPLETE", "two"), .lost = is("TMSTUB_CANCELED", "lost"), .refuse = (int)setting("TMSTUB_SRQ_ERRNO", 0),
 	};
 }

@@ -98,7 +98,7 @@ static int tm_refused(const struct context *c, const struct ibv_srq_init_attr_ex
 		return EOPNOTSUPP;
 	if ((a->comp_mask & need) != need || !a->cq || !(owner_of(a->cq, struct cq, x)->wc_flags & IBV_WC_EX_WITH_TM_INFO))
 		return EINVAL;
-	if (!a->tm_cap.max_num_tags || a->tm_cap.max_num_tags > c->cfg.tags || !a->tm_cap.max_ops || a->tm_cap.max_ops > MAX_OPS)
+	if (!a->tm_cap.max_num_tags || a->tm_cap.max_num_tags > c->cfg.tags || !a->tm_cap.max_ops || a->tm_cap.max_ops > c->cfg.ops)
 		return EINVAL;
 	return c->cfg.ethernet ? EINVAL : c->cfg.refuse;
 }

@@ -41,6 +41,7 @@ struct config {
 	bool ethernet;      // TMSTUB_LINK=ethernet
 	uint64_t mr_bytes;  // TMSTUB_MR_BYTES: the most bytes registered with a device
 	uint32_t tags;      // TMSTUB_TAGS: the longest tag list; 0: no tag matching
+	uint32_t ops;       // TMSTUB_OPS: the most list operations outstanding
 	uint32_t tm_flags;  // TMSTUB_TM_FLAGS: of ibv_tm_caps
 	uint32_t untagged;  // TMSTUB_UNTAGGED: entries match while so many untagged buffers are posted
 	bool recv;          // TMSTUB_UNEXPECTED=recv: unexpected messages complete as RECV, not TM_RECV

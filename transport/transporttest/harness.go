@@ -48,6 +48,8 @@ type Harness struct {
 	// Unheard: no event tells of a queue pair that fails, and so nobody of a request that the
 	// device refuses.
 	Unheard bool
+	// Ranks are the most of a job, where connections take long; 0: 40.
+	Ranks int
 	// LeftOut are tests that do not hold for the devices.
 	LeftOut testlevel.LeftOut
 	// Long runs more and larger cases.
