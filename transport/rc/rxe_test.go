@@ -19,6 +19,7 @@ import (
 // notOnRXE are the tests that are not for the kernel's software RDMA.
 var notOnRXE = testlevel.LeftOut{
 	"AllAtOnce": "in a machine without KVM its 1,600 queue pairs take minutes",
+	"Hostile":   "rxe says LOC_QP_OP_ERR instead of LOC_LEN_ERR of a message that is longer than any receive",
 }
 
 // TestRXE runs the suite on the kernel's software RDMA: test/vm has two devices on a wire.
