@@ -6,7 +6,6 @@
 package ibverbs_test
 
 import (
-	"cmp"
 	"os"
 	"strings"
 	"testing"
@@ -14,8 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/transport"
-	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/verbstest"
@@ -43,12 +40,25 @@ func TestCard(t *testing.T) {
 
 // tagTransport is tmsrq on such ports.
 func tagTransport(ports ...string) transporttest.Harness {
-	return transporttest.Harness{Tags: true,
-		Devices: func(t *testing.T, n int, _ transporttest.Options) *transporttest.Job {
-			return &transporttest.Job{Devices: opener(ports...)(t, n)}
-		},
-		New: func(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
-			return tmsrq.New(tmsrq.Config{Device: dev, Rank: rank, Size: size, MaxEager: o.MaxEager, SRQDepth: cmp.Or(o.SRQDepth, 64),
-				SendDepth: o.SendDepth, MaxTags: cmp.Or(o.MaxTags, 64), Job: "tags"}, sink)
-		}}
+	return transporttest.Harness{New: newTM, Tags: true, Ranks: 8, Devices: func(t *testing.T, n int, o transporttest.Options) *transporttest.Job {
+		job := &transporttest.Job{Devices: opener(ports...)(t, n)}
+		for i, d := range job.Devices {
+			if o.MaxOps > 0 {
+				job.Devices[i] = fewOps{d, uint32(o.MaxOps)}
+			}
+		}
+		return job
+	}}
+}
+
+// fewOps is a device with room for fewer list operations.
+type fewOps struct {
+	verbs.Device
+	most uint32
+}
+
+func (d fewOps) Attr() verbs.DeviceAttr {
+	a := d.Device.Attr()
+	a.TM.MaxOps = d.most
+	return a
 }

@@ -58,8 +58,8 @@ func TestStubWorld(t *testing.T) {
 		again(t, stub(t), "TestStubWorld")
 		return
 	}
-	p2ptest.RunConfig(t, 2, p2p.Config{Device: "rdma", Transport: "tmsrq", OffloadMin: -1}, func(w *p2p.World) {
-		require.Equal(t, "tmsrq", w.Metrics().Transport)
+	p2ptest.RunConfig(t, 2, p2p.Config{Device: "rdma", OffloadMin: -1}, func(w *p2p.World) {
+		require.Equal(t, "tmsrq", w.Metrics().Transport, "auto takes it")
 		for round := range 20 {
 			for _, n := range []int{0, 8, 5000, 100_000, 3 << 20} {
 				pingpong(t, w.Comm(), round, n)
@@ -85,11 +85,19 @@ func pingpong(t *testing.T, comm *p2p.Comm, round, n int) {
 	}
 }
 
-// TestStubEthernet: an Ethernet port matches no tags, whatever the device announces: tmsrq is
-// refused with the reason, and auto takes rc.
-func TestStubEthernet(t *testing.T) {
+// TestStubWithoutTags: where the device cannot do what it announces, tmsrq is refused with the
+// reason, and auto takes rc.
+func TestStubWithoutTags(t *testing.T) {
+	const reason = "TAGMATCH_TEST_REASON"
 	if os.Getenv(onStub) == "" {
-		again(t, stub(t), "TestStubEthernet", "TMSTUB_LINK=ethernet")
+		dir := stub(t)
+		for env, says := range map[string]string{
+			"TMSTUB_LINK=ethernet": "port tmstub0:1 is Ethernet",
+			"TMSTUB_TM_FLAGS=0":    "no rendezvous",
+			"TMSTUB_SRQ_ERRNO=28":  "create_srq_ex: port tmstub0:1: a list of 15 tags and 32 operations",
+		} {
+			t.Run(env, func(t *testing.T) { again(t, dir, "TestStubWithoutTags", env, reason+"="+says) })
+		}
 		return
 	}
 	p2ptest.RunConfig(t, 2, p2p.Config{Device: "rdma"}, func(w *p2p.World) {
@@ -97,5 +105,6 @@ func TestStubEthernet(t *testing.T) {
 		pingpong(t, w.Comm(), 0, 100_000)
 	})
 	_, err := p2p.Init(context.Background(), p2p.Config{Device: "rdma", Transport: "tmsrq"})
-	require.ErrorContains(t, err, "tmstub0:1 is Ethernet")
+	require.ErrorContains(t, err, os.Getenv(reason))
+	require.ErrorContains(t, err, "use transport rc")
 }
