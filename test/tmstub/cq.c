@@ -144,6 +144,7 @@ int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 	struct cqe e;
 	int n = 0;
 
+	calls[POLL_CQ]++;
 	if (c->tail == c->head && !c->overrun && !c->failures) // head is the poller's own
 		return 0;
 	enter();

@@ -20,7 +20,8 @@ static const struct cqe *at(struct ibv_cq_ex *x)
 	return &c->now;
 }
 
-static int next_poll(struct ibv_cq_ex *x)
+// take takes the next completion.
+static int take(struct ibv_cq_ex *x)
 {
 	struct cq *c = owner_of(x, struct cq, x);
 	int err = ENOENT;
@@ -37,17 +38,24 @@ static int next_poll(struct ibv_cq_ex *x)
 	return err;
 }
 
+static int next_poll(struct ibv_cq_ex *x)
+{
+	calls[NEXT_POLL]++;
+	return take(x);
+}
+
 // After an error there is no end_poll.
 static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr)
 {
 	struct cq *c = owner_of(x, struct cq, x);
 	int err = attr->comp_mask || c->polling ? EINVAL : 0;
 
+	calls[START_POLL]++;
 	if (err)
 		return err;
 	if (c->tail == c->head && !c->overrun && !c->failures)
 		return ENOENT;
-	err = next_poll(x);
+	err = take(x);
 	c->polling = !err;
 	return err;
 }

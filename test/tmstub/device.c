@@ -12,6 +12,7 @@
 
 struct device *devices;
 int device_count;
+atomic_ulong calls[CALLS];
 
 struct context *context_of(struct ibv_context *c)
 {
@@ -230,6 +231,9 @@ API int ibv_close_device(struct ibv_context *ctx)
 	free(c);
 	return 0;
 }
+
+// tmstub_calls is how often a call was made.
+API unsigned long tmstub_calls(int call) { return call < CALLS ? calls[call] : 0; }
 
 // tmstub_port sets the state of a device's port, and raises the event.
 API int tmstub_port(int device, int active)

@@ -379,6 +379,7 @@ int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **ba
 	struct qp *q = qp_of(qp);
 	int err = 0;
 
+	calls[POST_SEND]++;
 	enter();
 	for (; wr; wr = wr->next) {
 		err = qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_ERR ? refused(q, wr) : EINVAL;
@@ -401,6 +402,7 @@ int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **ba
 	struct qp *q = qp_of(qp);
 	int err;
 
+	calls[POST_RECV]++;
 	enter();
 	if (q->srq || qp->state == IBV_QPS_RESET) {
 		*bad = wr;

@@ -184,6 +184,7 @@ int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_w
 {
 	int err;
 
+	calls[POST_SRQ_RECV]++;
 	enter();
 	err = rq_post(&owner_of(srq, struct srq, s)->rq, wr, bad);
 	leave();

@@ -213,6 +213,7 @@ int post_srq_ops(struct ibv_srq *srq, struct ibv_ops_wr *wr, struct ibv_ops_wr *
 	struct srq *s = owner_of(srq, struct srq, s);
 	int err = 0;
 
+	calls[POST_SRQ_OPS]++;
 	enter();
 	for (; wr; wr = wr->next) {
 		err = s->tags ? refused(s->tags, wr) : EINVAL;

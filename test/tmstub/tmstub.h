@@ -245,6 +245,10 @@ struct qp {
 	bool is_pending;
 };
 
+// call is what the program calls most. tmstub_calls tells how often, by these numbers.
+enum call { POST_SEND, POST_RECV, POST_SRQ_RECV, POST_SRQ_OPS, POLL_CQ, START_POLL, NEXT_POLL, CALLS };
+extern atomic_ulong calls[CALLS];
+
 // outcome is that of trying a request.
 enum outcome { DONE, STARTED, WAITS };
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/testlevel"
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/ccall"
 	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
@@ -77,14 +78,14 @@ func TestStub(t *testing.T) {
 }
 
 // tell calls a function of the stand-in that takes two numbers.
-func tell(t *testing.T, name string, a, b uintptr) {
+func tell(t *testing.T, name string, a, b uintptr) uintptr {
 	l, err := ccall.Load("libibverbs.so.1")
 	require.NoError(t, err)
 	fn, err := l.Symbol(name)
 	require.NoError(t, err)
 	c := ccall.Call{Fn: fn, Args: [6]uintptr{a, b}}
 	c.Do()
-	require.Zero(t, int32(c.Ret))
+	return c.Ret
 }
 
 // TestStubFaults: what a host lacks, or takes away, is said.
@@ -111,7 +112,7 @@ func TestStubFaults(t *testing.T) {
 			if state == "up" {
 				up = 1
 			}
-			tell(t, "tmstub_port", 0, up)
+			require.Zero(t, int32(tell(t, "tmstub_port", 0, up)))
 		})
 	})
 	t.Run("tags without the flag", func(t *testing.T) {
@@ -122,4 +123,40 @@ func TestStubFaults(t *testing.T) {
 		t.Setenv("TMSTUB_SRQ_ERRNO", strconv.Itoa(int(syscall.ENOSPC)))
 		require.Contains(t, opener("tmstub0")(t, 1)[0].Attr().NoTM, syscall.ENOSPC.Error())
 	})
+}
+
+// TestStubDoorbells: a chain of up to 32 requests is posted by one call.
+func TestStubDoorbells(t *testing.T) {
+	if os.Getenv(onStub) == "" {
+		again(t, stub(t), "TestStubDoorbells")
+		return
+	}
+	const postSRQRecv, postSRQOps = 2, 3 // enum call of test/tmstub
+	d := opener("tmstub0")(t, 1)[0]
+	pd, err := d.AllocPD()
+	require.NoError(t, err)
+	cq, err := d.CreateCQ(verbs.CQInitAttr{CQE: 256, WCFlags: verbs.WCExWithTMInfo})
+	require.NoError(t, err)
+	srq, err := pd.CreateSRQ(&verbs.SRQInitAttr{Mask: verbs.SRQInitType | verbs.SRQInitCQ | verbs.SRQInitTM, Type: verbs.SRQTypeTM, CQ: cq,
+		SRQAttr: verbs.SRQAttr{MaxWR: 128, MaxSGE: 1}, TM: verbs.TMCap{MaxNumTags: 15, MaxOps: 128}})
+	require.NoError(t, err)
+	for n, calls := range map[int]uintptr{1: 1, 32: 1, 33: 2} {
+		recvs, ops := make([]verbs.RecvWR, n), make([]verbs.OpsWR, n)
+		for i := range n {
+			ops[i].Opcode = verbs.WRTagSync
+			if i > 0 {
+				recvs[i-1].Next, ops[i-1].Next = &recvs[i], &ops[i]
+			}
+		}
+		received, operated := tell(t, "tmstub_calls", postSRQRecv, 0), tell(t, "tmstub_calls", postSRQOps, 0)
+		_, err = srq.PostSRQRecv(&recvs[0])
+		require.NoError(t, err)
+		_, err = srq.PostSRQOps(&ops[0])
+		require.NoError(t, err)
+		require.Equal(t, calls, tell(t, "tmstub_calls", postSRQRecv, 0)-received)
+		require.Equal(t, calls, tell(t, "tmstub_calls", postSRQOps, 0)-operated)
+	}
+	require.NoError(t, srq.Destroy())
+	require.NoError(t, cq.Destroy())
+	require.NoError(t, pd.Dealloc())
 }
