@@ -28,7 +28,8 @@ func TestCard(t *testing.T) {
 	t.Logf("tag matching: %+v %s", attr.TM, attr.NoTM)
 	require.NoError(t, d.Close())
 	t.Run("device", func(t *testing.T) {
-		verbstest.Run(t, opener(ports...), verbstest.TagOptions{Silent: true, ByItself: true, LeftOut: leftOutAnd(nil), Patience: time.Minute})
+		verbstest.Run(t, opener(ports...), verbstest.TagOptions{Silent: true, ByItself: true, SyncReqOfDriver: true, LeftOut: leftOutAnd(nil),
+			Patience: time.Minute})
 	})
 	t.Run("tmsrq", func(t *testing.T) {
 		if attr.TM.Flags&verbs.TMCapRC == 0 {
