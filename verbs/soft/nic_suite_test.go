@@ -25,9 +25,6 @@ func leftOut(h softtest.Habits) testlevel.LeftOut {
 	if h.NoEvents {
 		add("no event tells of a queue pair that fails", "8.3/last-wqe", "7.2/55-teardown")
 	}
-	if h.Silence > 0 {
-		add("a queue pair that is reset does not tell its peer", "scenario/tag-fin-forgotten")
-	}
 	if h.Tags {
 		add("the error of a receive names another, and it need not end",
 			"2.3/rights", "3.1/empty-list", "3.4/debt", "4.4/error", "7.2/32-too-long", "7.2/35-zero-length",
