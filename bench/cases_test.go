@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
 	"github.com/tagmatch/tagmatch/internal/cmdtest"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // results runs a test with -json.
@@ -121,4 +123,17 @@ func TestOneCore(t *testing.T) {
 	require.Equal(t, 2, code, stderr)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "bench lat: -onecore pins ranks that this command starts, and another launcher has started this one")
+}
+
+// TestRanks: what a rank keeps of each that it never talks to is within what is promised.
+func TestRanks(t *testing.T) {
+	testlevel.SkipIfQuick(t)
+	stdout, stderr, err := cmdtest.Run(t, "ranks", "-n", "84872")
+	require.NoError(t, err, stderr)
+	var ranks, each int
+	_, err = fmt.Sscanf(stdout, "%d ranks: %d bytes for each", &ranks, &each)
+	require.NoError(t, err, stdout)
+	require.Equal(t, 84872, ranks)
+	require.Positive(t, each)
+	require.LessOrEqual(t, each, 600)
 }

@@ -69,11 +69,12 @@ func keep(n int, device string) (k kept, err error) {
 	return k, w.Close()
 }
 
-// cardOf changes a card to that of another rank: the numbers of the rank, and its device.
+// cardOf changes a card to that of another rank: the numbers of the rank, and the identity with
+// which the address of its software device begins.
 func cardOf(other int, mine []byte) []byte {
 	rank := binary.LittleEndian.AppendUint32(nil, uint32(other))
 	card := bytes.ReplaceAll(mine, binary.LittleEndian.AppendUint32(nil, markRank), rank)
-	if magic := []byte("TMA\x01"); bytes.Contains(card, magic) {
+	if magic := []byte("TMA\x02"); bytes.Contains(card, magic) {
 		copy(card[bytes.Index(card, magic)+len(magic):], rank)
 	}
 	return card
