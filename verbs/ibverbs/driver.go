@@ -86,18 +86,14 @@ func choose(v string) (*port, error) {
 	if err != nil {
 		return nil, err
 	}
-	lib, err := theLibrary()
+	lib, devs, free, err := devices()
 	if err != nil {
 		return nil, err
 	}
-	list, count, err := deviceList(lib)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _, _ = call(lib.freeDeviceList, list) }()
+	defer free()
 	var there []string
 	var errs []error
-	for _, dev := range pointers(list, count) {
+	for _, dev := range devs {
 		d := at[abi.Device](dev)
 		devName := text(d.Name[:])
 		if d.TransportType != abi.TransportIB {
@@ -133,28 +129,32 @@ func parsePort(v string) (device string, num uint8, err error) {
 	return device, uint8(k), nil
 }
 
-// deviceList returns libibverbs' list of devices, which is to be freed.
-func deviceList(lib *library) (list uintptr, count int32, err error) {
+// devices returns libibverbs and its list of devices, which are there until free is called.
+func devices() (lib *library, list []uintptr, free func(), err error) {
 	const op = "get_device_list"
+	if lib, err = theLibrary(); err != nil {
+		return nil, nil, nil, err
+	}
 	m, err := newMapping(1, 0)
 	if err != nil {
-		return 0, 0, err
+		return nil, nil, nil, err
 	}
-	list, errno := call(lib.getDeviceList, addr(&m.count))
-	count = m.count
+	array, errno := call(lib.getDeviceList, addr(&m.count))
+	count := m.count
+	free = func() { _, _ = call(lib.freeDeviceList, array) }
 	if err := unmap(m.all); err != nil {
-		return 0, 0, err
+		return nil, nil, nil, err
 	}
 	switch {
-	case list == 0 && errno != syscall.ENOSYS:
-		return 0, 0, fail(op, errno, "")
-	case list == 0:
-		return 0, 0, fail(op, errno, "no RDMA devices: the kernel module ib_uverbs is not loaded")
+	case array == 0 && errno != syscall.ENOSYS:
+		return nil, nil, nil, fail(op, errno, "")
+	case array == 0:
+		return nil, nil, nil, fail(op, errno, "no RDMA devices: the kernel module ib_uverbs is not loaded")
 	case count == 0:
-		_, _ = call(lib.freeDeviceList, list)
-		return 0, 0, fail(op, syscall.ENODEV, "no RDMA devices: neither a NIC with its kernel driver and provider, nor soft-RoCE (rdma link add rxe0 type rxe netdev eth0)")
+		free()
+		return nil, nil, nil, fail(op, syscall.ENODEV, "no RDMA devices: neither a NIC with its kernel driver and provider, nor soft-RoCE (rdma link add rxe0 type rxe netdev eth0)")
 	}
-	return list, count, nil
+	return lib, pointers(array, count), free, nil
 }
 
 // openPort opens a device, if its port num is active, or any for 0.

@@ -28,7 +28,7 @@ func isFault(t *testing.T, err error, op string, errno syscall.Errno, says ...st
 func TestMissingSymbol(t *testing.T) {
 	newProvider(t)
 	old := filepath.Join(t.TempDir(), libraryName)
-	out, err := compileProvider(old, "-DWITHOUT_FREE")
+	out, err := compileLibrary(old, "provider.c", "-DWITHOUT_FREE")
 	require.NoError(t, err, "%s", out)
 	_, err = load(old)
 	isFault(t, err, "load", syscall.ENOSYS, "too old", old, "ibv_free_device_list")

@@ -14,15 +14,11 @@ import (
 // Ports describes all ports of this host's RDMA devices. Of a device that cannot be opened it says
 // why, in place of its ports.
 func (driver) Ports() ([]verbs.Port, error) {
-	lib, err := theLibrary()
+	lib, devs, free, err := devices()
 	if err != nil {
 		return nil, err
 	}
-	list, count, err := deviceList(lib)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _, _ = call(lib.freeDeviceList, list) }()
+	defer free()
 	chosen := ""
 	if p, err := choose(os.Getenv(portVariable)); err == nil {
 		chosen = p.String()
@@ -31,7 +27,7 @@ func (driver) Ports() ([]verbs.Port, error) {
 		}
 	}
 	var out []verbs.Port
-	for _, dev := range pointers(list, count) {
+	for _, dev := range devs {
 		name := text(at[abi.Device](dev).Name[:])
 		ports, err := portsOf(lib, dev, name)
 		if err != nil {

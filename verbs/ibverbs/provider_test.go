@@ -1,10 +1,8 @@
 package ibverbs
 
 import (
-	"cmp"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -36,14 +34,9 @@ var (
 			return nil, err
 		}
 		compiled = filepath.Join(dir, "libprovider.so")
-		return compileProvider(compiled)
+		return compileLibrary(compiled, "provider.c")
 	})
 )
-
-func compileProvider(to string, flags ...string) ([]byte, error) {
-	args := append([]string{"-O1", "-shared", "-fPIC", "-o", to, "testdata/provider.c"}, flags...)
-	return exec.Command(cmp.Or(os.Getenv("CC"), "gcc"), args...).CombinedOutput()
-}
 
 // provider is the library of testdata/provider.c, which all that is opened during a test uses.
 type provider struct {
@@ -52,9 +45,9 @@ type provider struct {
 }
 
 func newProvider(t testing.TB) *provider {
-	if out, err := compile(); err != nil {
-		t.Skipf("needs a C compiler and infiniband/verbs.h (Debian: gcc, libibverbs-dev): %v\n%s", err, out)
-	}
+	NeedHeader(t)
+	out, err := compile()
+	require.NoError(t, err, "%s", out)
 	lib, err := load(compiled)
 	require.NoError(t, err)
 	file, err := ccall.Load(compiled)

@@ -1,7 +1,6 @@
 package ibverbs_test
 
 import (
-	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/ibverbs"
 	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/ccall"
 	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
@@ -21,20 +21,16 @@ import (
 // onStub is set in processes whose libibverbs is the stand-in.
 const onStub = "TAGMATCH_TEST_STUB"
 
-var cc = cmp.Or(os.Getenv("CC"), "gcc")
-
 // stub builds the stand-in, and returns where it is.
 func stub(t *testing.T, flags ...string) (dir string) {
-	if out, err := exec.Command(cc, "-E", "-include", "infiniband/verbs.h", "-x", "c", os.DevNull).CombinedOutput(); err != nil {
-		t.Skipf("needs a C compiler and infiniband/verbs.h (Debian: gcc, libibverbs-dev): %v\n%s", err, out)
-	}
+	ibverbs.NeedHeader(t)
 	const source = "../../test/tmstub"
 	files, err := filepath.Glob(source + "/*.c")
 	require.NoError(t, err)
 	dir = t.TempDir()
 	args := append([]string{"-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread",
 		"-Wl,--version-script=" + source + "/tmstub.map", "-Wl,-soname,libibverbs.so.1", "-o", filepath.Join(dir, "libibverbs.so.1")}, flags...)
-	out, err := exec.Command(cc, append(args, files...)...).CombinedOutput()
+	out, err := exec.Command(ibverbs.CC, append(args, files...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return dir
 }
@@ -51,7 +47,7 @@ func again(t *testing.T, dir, test string, env ...string) {
 // sanitized is the environment of a process whose stand-in was built with AddressSanitizer, which
 // finds what the stand-in uses after it was freed. SIGSEGV and its stack are the Go runtime's.
 func sanitized(t *testing.T) []string {
-	lib, err := exec.Command(cc, "-print-file-name=libasan.so").Output()
+	lib, err := exec.Command(ibverbs.CC, "-print-file-name=libasan.so").Output()
 	require.NoError(t, err)
 	return []string{"LD_PRELOAD=" + strings.TrimSpace(string(lib)), "ASAN_OPTIONS=detect_leaks=0:handle_segv=0:use_sigaltstack=0"}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -34,7 +33,7 @@ var tagsLibrary = sync.OnceValues(func() (*ccall.Library, error) {
 		return nil, err
 	}
 	file := filepath.Join(dir, "libtags.so")
-	out, err := exec.Command("gcc", "-O1", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-o", file, "testdata/tags.c").CombinedOutput()
+	out, err := compileLibrary(file, "tags.c", "-Wl,-Bsymbolic")
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w\n%s", err, out), os.RemoveAll(dir))
 	}
@@ -44,11 +43,7 @@ var tagsLibrary = sync.OnceValues(func() (*ccall.Library, error) {
 
 // newFake has one device, as new.
 func newFake(t *testing.T) *fake {
-	_, noCompiler := exec.LookPath("gcc")
-	_, noHeader := os.Stat("/usr/include/infiniband/verbs.h")
-	if noCompiler != nil || noHeader != nil {
-		t.Skip("needs gcc and infiniband/verbs.h (Debian: gcc, libibverbs-dev)")
-	}
+	NeedHeader(t)
 	lib, err := tagsLibrary()
 	require.NoError(t, err)
 	m, err := newMapping(2, 0)
