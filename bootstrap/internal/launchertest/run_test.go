@@ -55,8 +55,8 @@ func example(name string) func() (string, error) {
 }
 
 // requireSurvivors has a launcher start the farm example, of which rank 2 kills itself, and checks
-// that the others go on.
-func requireSurvivors(t *testing.T, codes []int, launcher ...string) {
+// that the others go on. The launcher ends with one of codes. It returns all that was printed.
+func requireSurvivors(t *testing.T, codes []int, launcher ...string) string {
 	t.Helper()
 	program, err := farm()
 	require.NoError(t, err)
@@ -64,6 +64,7 @@ func requireSurvivors(t *testing.T, codes []int, launcher ...string) {
 	require.Contains(t, codes, r.Code, r.Out)
 	require.Contains(t, r.Out, "rank 2 is lost", r.Out)
 	require.Contains(t, r.Out, "sum of the squares: 2668667000\n", r.Out)
+	return r.Out
 }
 
 // row is a launcher as it starts two ranks and four.
