@@ -93,7 +93,8 @@ type PD interface {
 	// RegMR registers buf for work requests (lkey) and, as access allows, for peers (rkey). buf
 	// must not be moved or freed before Dereg: the region holds the slice and, for Go memory, pins
 	// it. A zero-length buf is EINVAL. ENOMEM: the device has no more regions, or the memory that
-	// may be locked (RLIMIT_MEMLOCK) does not suffice; another region's Dereg may help.
+	// may be locked (RLIMIT_MEMLOCK) does not suffice, and the error says the limit; another
+	// region's Dereg may help.
 	RegMR(buf []byte, access AccessFlags) (MR, error)
 	// CreateSRQ creates a shared receive queue. attr is updated to the granted limits (TMO 1.2).
 	CreateSRQ(attr *SRQInitAttr) (SRQ, error)

@@ -60,7 +60,7 @@ func New(cfg Config, sink transport.Sink) (*Transport, error) {
 	}
 	if t.cfg.MaxTags > 0 {
 		if err := t.list.open(t); err != nil {
-			return nil, fmt.Errorf("transport/tmsrq: open: %w%s", errors.Join(err, t.Close()), links.LockLimit(err))
+			return nil, fmt.Errorf("transport/tmsrq: open: %w", errors.Join(err, t.Close()))
 		}
 	}
 	return t, nil

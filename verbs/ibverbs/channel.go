@@ -62,7 +62,7 @@ func (c *channel) Wait() error {
 			c.woken.Store(false)
 		}
 	}
-	return err
+	return c.d.named(err, "")
 }
 
 // take takes the events that there are: EAGAIN where there are none.

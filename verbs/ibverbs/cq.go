@@ -104,22 +104,24 @@ func (c *compQueue) Drain(h verbs.Handler, most int) (int, error) {
 // poll polls completions into the device's memory, where they are valid until the next poll.
 func (c *compQueue) poll(most int) (int, error) {
 	if c.overrun.Load() {
-		return 0, errOverrun
+		return 0, c.d.errOverrun()
 	}
 	if c.extended != nil {
-		return c.extended.poll(c.d.mem, most)
+		return c.extended.poll(c.d.port, most)
 	}
 	p := &c.d.poll
 	p.Args[0], p.Args[1] = c.obj, uintptr(most)
 	p.Do()
 	n := int32(p.Ret)
 	if n < 0 {
-		return 0, errOverrun
+		return 0, c.d.errOverrun()
 	}
 	return int(n), nil
 }
 
-var errOverrun = fail("poll_cq", syscall.EOVERFLOW, "more completions have come than the queue holds, or the device has failed")
+func (p *port) errOverrun() error {
+	return p.named(fail("poll_cq", syscall.EOVERFLOW, "more completions have come than the queue holds, or the device has failed"), "")
+}
 
 // hand hands over completions that were polled, and returns how many. It keeps what the handler has
 // stopped before. One of a kind that libibverbs does not know ends the queue.
@@ -193,7 +195,7 @@ func (c *compQueue) Arm(solicitedOnly bool) error {
 	}
 	c.notify.Do()
 	if errno := int32(c.notify.Ret); errno != 0 {
-		return fail("req_notify_cq", syscall.Errno(max(errno, -errno)), "")
+		return c.d.named(fail("req_notify_cq", syscall.Errno(max(errno, -errno)), ""), "")
 	}
 	return nil
 }

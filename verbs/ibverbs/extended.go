@@ -53,10 +53,10 @@ func newExtended(m *mapping, obj uintptr) *extended {
 	return x
 }
 
-// poll polls up to most completions into m; an error may come with some. After a start_poll that
-// fails there is no end_poll, since it holds nothing; after one that succeeds there is, whatever
-// next_poll returns.
-func (x *extended) poll(m *mapping, most int) (n int, err error) {
+// poll polls up to most completions into the mapping of p; an error may come with some. After a
+// start_poll that fails there is no end_poll, since it holds nothing; after one that succeeds there
+// is, whatever next_poll returns.
+func (x *extended) poll(p *port, most int) (n int, err error) {
 	made := ccall.Run(x.steps[:most*stepsEach])
 	n = made / stepsEach
 	if n > 0 {
@@ -64,12 +64,12 @@ func (x *extended) poll(m *mapping, most int) (n int, err error) {
 	}
 	if n < most {
 		if ret := int32(x.steps[n*stepsEach+stepNext].Ret); ret != int32(syscall.ENOENT) {
-			err = errOverrun
+			err = p.errOverrun()
 		}
 	}
 	for i := range n {
 		s := x.steps[i*stepsEach:][:stepsEach]
-		m.completions[i] = abi.WC{WRID: uint64(s[stepWRID].Ret), Status: uint32(s[stepStatus].Ret >> 32), Opcode: uint32(s[stepOpcode].Ret),
+		p.mem.completions[i] = abi.WC{WRID: uint64(s[stepWRID].Ret), Status: uint32(s[stepStatus].Ret >> 32), Opcode: uint32(s[stepOpcode].Ret),
 			VendorErr: uint32(s[stepVendorErr].Ret), ByteLen: uint32(s[stepByteLen].Ret), ImmData: uint32(s[stepImm].Ret),
 			QPNum: uint32(s[stepQPNum].Ret), WCFlags: uint32(s[stepFlags].Ret)}
 	}

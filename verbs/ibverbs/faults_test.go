@@ -131,6 +131,23 @@ func TestShortMemory(t *testing.T) {
 	r.fails("", 0)
 }
 
+// TestPostFaults: what a post fails with names port and queue, and a full queue as such: locked
+// memory has nothing to do with it.
+func TestPostFaults(t *testing.T) {
+	r := newRig(t)
+	r.connect(r.qp, r.d.Address())
+	for errno, says := range map[syscall.Errno]string{syscall.ENOMEM: "the queue is full", syscall.EIO: "may be gone", syscall.EINVAL: ""} {
+		set(r.provider, "refused", uint64(0))
+		set(r.provider, "refused_errno", int32(errno))
+		_, err := r.qp.PostSend(&chain(1)[0])
+		isFault(t, err, "post_send", errno, "port fake0:2: queue pair 1", says)
+		require.NotContains(t, err.Error(), "ulimit")
+		_, err = r.srq.PostSRQRecv(&receives(1)[0])
+		isFault(t, err, "post_srq_recv", errno, "port fake0:2", says)
+	}
+	set(r.provider, "refused", ^uint64(0))
+}
+
 // TestVanishes: a device that is removed is an event with its cause, and ends nothing else: objects
 // can be destroyed.
 func TestVanishes(t *testing.T) {

@@ -109,7 +109,7 @@ func (p *port) named(err error, asked string) error {
 	if p.num == 0 {
 		detail[0] = "device " + p.name
 	}
-	for _, s := range []string{asked, e.Detail, likely(e.Errno)} {
+	for _, s := range []string{asked, e.Detail, likely(e.Op, e.Errno)} {
 		if s != "" {
 			detail = append(detail, s)
 		}
@@ -117,12 +117,14 @@ func (p *port) named(err error, asked string) error {
 	return fail(e.Op, e.Errno, strings.Join(detail, ": "))
 }
 
-// likely is the likely cause of an errno, or "".
-func likely(errno syscall.Errno) string {
-	switch errno {
-	case syscall.ENOMEM:
+// likely is the likely cause of an errno of a verb, or "".
+func likely(op string, errno syscall.Errno) string {
+	switch {
+	case errno == syscall.ENOMEM && strings.HasPrefix(op, "post_"):
+		return "the queue is full: room comes back with completions that are polled"
+	case errno == syscall.ENOMEM:
 		return lockedMemory()
-	case syscall.EIO, syscall.ENODEV:
+	case errno == syscall.EIO || errno == syscall.ENODEV:
 		return "the device may be gone: its driver was unloaded, or it was removed"
 	}
 	return ""
@@ -130,15 +132,13 @@ func likely(errno syscall.Errno) string {
 
 // lockedMemory says what limits the memory that devices use.
 func lockedMemory() string {
-	limit := "unknown"
-	var r unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); err == nil {
-		limit = fmt.Sprintf("%d bytes", r.Cur)
-		if r.Cur == unix.RLIM_INFINITY {
-			limit = "unlimited"
-		}
+	var limit unix.Rlimit
+	_ = unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) // cannot fail
+	if limit.Cur == unix.RLIM_INFINITY {
+		return "the limit is the device's, as this process may lock any memory (ulimit -l)"
 	}
-	return fmt.Sprintf("the limit of locked memory is %s: raise it by ulimit -l, or memlock in /etc/security/limits.conf", limit)
+	return fmt.Sprintf("the limit of locked memory is %d bytes: raise it by ulimit -l, by memlock in /etc/security/limits.conf, "+
+		"or for a service of systemd by LimitMEMLOCK", limit.Cur)
 }
 
 // errnoOf is the errno of an error of this package.

@@ -33,7 +33,7 @@ func (q *queuePair) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) {
 				for range index(&m.sends[0], n, m.bad) {
 					first = first.Next
 				}
-				return first, fail(op, errno, "")
+				return first, q.d.named(fail(op, errno, ""), fmt.Sprintf("queue pair %d", q.num))
 			}
 		}
 		if fault != nil {
@@ -147,7 +147,7 @@ func (d *device) postReceives(op string, post *ccall.Call, most int, wr *verbs.R
 				for range index(&m.receives[0], n, m.bad) {
 					first = first.Next
 				}
-				return first, fail(op, errno, "")
+				return first, d.named(fail(op, errno, ""), "")
 			}
 		}
 		if wr != nil && len(wr.SGList) > most {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/testlevel"
+	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/ibverbs"
 	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/ccall"
@@ -101,6 +102,9 @@ func TestStubFaults(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, mr.Dereg())
 		require.NoError(t, pd.Dealloc())
+		_, err = newRC(opener("tmstub0")(t, 1)[0], 0, 1, transporttest.Options{MaxEager: 8 << 10, SRQDepth: 128}, nil)
+		require.ErrorIs(t, err, syscall.ENOMEM)
+		require.Equal(t, 1, strings.Count(err.Error(), "ulimit -l"), "%v", err)
 	})
 	t.Run("port down", func(t *testing.T) {
 		portDown(t, "tmstub0", func(state string) {

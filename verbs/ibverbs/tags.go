@@ -154,7 +154,7 @@ func (s *sharedQueue) postOps(wr *verbs.OpsWR, n int) (*verbs.OpsWR, error) {
 		wr = wr.Next
 	}
 	if errno != 0 {
-		return wr, fail("post_srq_ops", errno, "")
+		return wr, s.d.named(fail("post_srq_ops", errno, ""), "")
 	}
 	return nil, nil
 }

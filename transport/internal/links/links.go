@@ -107,7 +107,7 @@ func Open(l *Links, cfg Config, sink transport.Sink, inv *check.Sink) error {
 	for _, left := cfg.Device.PollTold(); left; _, left = cfg.Device.PollTold() { // to an earlier transport
 	}
 	if err := l.open(); err != nil {
-		return fmt.Errorf("transport/%s: open: %w%s", cfg.Mode, errors.Join(err, l.Close()), LockLimit(err))
+		return fmt.Errorf("transport/%s: open: %w", cfg.Mode, errors.Join(err, l.Close()))
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (l *Links) open() error {
 		switch {
 		case err == nil && short != nil:
 			c.Logger.Warn("fewer receives are posted than suit the device, as memory is short", "rank", c.Rank, "device", c.Device.Name(),
-				"receives", c.SRQDepth, "wanted", wanted, "err", short.Error()+LockLimit(short))
+				"receives", c.SRQDepth, "wanted", wanted, "err", short)
 			return nil
 		case !errors.Is(err, syscall.ENOMEM), c.SRQDepth/2 < leastReceives:
 			return err

@@ -37,8 +37,8 @@ func (l *Links) unregistered(n int, err error) error {
 			regions, bytes = regions+1, bytes+mr.Len()
 		}
 	}
-	return fmt.Errorf("%w for %d bytes, beside %d regions of %d bytes, which are buffers of this rank: %w%s",
-		transport.ErrNoMemory, n, regions, bytes, err, LockLimit(err))
+	return fmt.Errorf("%w for %d bytes, beside %d regions of %d bytes, which are buffers of this rank: %w",
+		transport.ErrNoMemory, n, regions, bytes, err)
 }
 
 // warnShort logs, once, that messages wait for memory. Two ranks that send to each other may wait
@@ -47,7 +47,7 @@ func (l *Links) warnShort(n int, err error) {
 	if !l.warned {
 		l.warned = true
 		l.cfg.Logger.Warn("messages wait, as no more memory can be registered until others have ended", "rank", l.cfg.Rank,
-			"device", l.cfg.Device.Name(), "bytes", n, "err", err.Error()+LockLimit(err))
+			"device", l.cfg.Device.Name(), "bytes", n, "err", err)
 	}
 }
 

@@ -65,7 +65,7 @@ func TestFewerReceives(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, c.receives, e.cfg.SRQDepth)
 			require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("\n")), log.String())
-			require.Regexp(t, `rank=0 device=soft receives=\d+ wanted=2048 err=.*reg_mr: .*(RLIMIT_MEMLOCK|lock any memory)`, log.String())
+			require.Regexp(t, `rank=0 device=soft receives=\d+ wanted=2048 err=.*reg_mr: .*can be registered`, log.String())
 		}
 		require.NoError(t, e.Close())
 		require.NoError(t, dev.Close())

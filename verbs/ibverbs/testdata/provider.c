@@ -17,7 +17,8 @@ int gid_types[4] = { IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, -1, -1 }; /* -1
 char failing[32];         /* the verb that fails with failing_errno */
 int failing_errno;
 int gone;                 /* the device was removed */
-uint64_t refused = -1;    /* wr_id of the request that a post refuses with ENOMEM */
+uint64_t refused = -1;    /* wr_id of the request that a post refuses */
+int refused_errno = ENOMEM;
 int calls;                /* posts, polls, registrations and deregistrations */
 uint64_t posted[256];     /* wr_id of the requests that were taken */
 int posts;
@@ -89,7 +90,7 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited) { (void)cq, (void)sol
 static int take(uint64_t id)
 {
 	if (id == refused)
-		return ENOMEM;
+		return refused_errno;
 	posted[posts++ % 256] = id;
 	return 0;
 }
@@ -100,7 +101,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	for (calls++; wr; wr = wr->next)
 		if (take(wr->wr_id)) {
 			*bad = wr;
-			return ENOMEM;
+			return refused_errno;
 		}
 	return 0;
 }
@@ -110,7 +111,7 @@ static int receive(struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 	for (calls++; wr; wr = wr->next)
 		if (take(wr->wr_id)) {
 			*bad = wr;
-			return ENOMEM;
+			return refused_errno;
 		}
 	return 0;
 }
