@@ -23,6 +23,15 @@ func NeedHeader(t testing.TB) {
 	}
 }
 
+// built is the directory of what tests compile once; "": there is none. TestMain removes it.
+var built string
+
+// BuildDir makes that directory.
+var BuildDir = sync.OnceValues(func() (dir string, err error) {
+	built, err = os.MkdirTemp("", "ibverbs")
+	return built, err
+})
+
 // compileLibrary makes a library of a file of testdata.
 func compileLibrary(to, source string, flags ...string) ([]byte, error) {
 	args := append([]string{"-O1", "-shared", "-fPIC", "-o", to, "testdata/" + source}, flags...)

@@ -18,9 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if compiled != "" {
-			_ = os.RemoveAll(filepath.Dir(compiled))
-		}
+		_ = os.RemoveAll(built) // "" is nothing
 		os.Exit(code)
 	}))
 }
@@ -29,7 +27,7 @@ func TestMain(m *testing.M) {
 var (
 	compiled string
 	compile  = sync.OnceValues(func() ([]byte, error) {
-		dir, err := os.MkdirTemp("", "provider")
+		dir, err := BuildDir()
 		if err != nil {
 			return nil, err
 		}
