@@ -9,11 +9,11 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/ccall"
 )
 
-// extended polls a completion queue with tag information: by a list of steps, the same for each
-// completion, and one crossing more that ends the poll.
+// extended polls a completion queue with tag information, in one crossing: by a list of steps, the
+// same for each completion, and one more that ends the poll.
 type extended struct {
 	steps []ccall.Step
-	end   ccall.Call
+	end   ccall.Step
 }
 
 // Steps of a completion. The first is a check, which ends the list where there is no completion.
@@ -34,7 +34,7 @@ const (
 // newExtended makes the steps for a struct ibv_cq_ex.
 func newExtended(m *mapping, obj uintptr) *extended {
 	cq := at[abi.CQEx](obj)
-	x := &extended{steps: make([]ccall.Step, batch*stepsEach), end: ccall.Call{Fn: cq.EndPoll, Args: [6]uintptr{obj}}}
+	x := &extended{steps: make([]ccall.Step, batch*stepsEach), end: ccall.Step{Addr: cq.EndPoll, Args: [3]uintptr{obj}}}
 	for i := range batch {
 		s := x.steps[i*stepsEach:]
 		s[stepNext] = ccall.Step{Kind: ccall.StepCheck, Addr: cq.NextPoll}
@@ -57,11 +57,7 @@ func newExtended(m *mapping, obj uintptr) *extended {
 // start_poll that fails there is no end_poll, since it holds nothing; after one that succeeds there
 // is, whatever next_poll returns.
 func (x *extended) poll(p *port, most int) (n int, err error) {
-	made := ccall.Run(x.steps[:most*stepsEach])
-	n = made / stepsEach
-	if n > 0 {
-		x.end.Do()
-	}
+	n = ccall.Run(x.steps[:most*stepsEach], &x.end) / stepsEach
 	if n < most {
 		if ret := int32(x.steps[n*stepsEach+stepNext].Ret); ret != int32(syscall.ENOENT) {
 			err = p.errOverrun()

@@ -43,7 +43,7 @@ func BenchmarkEight(b *testing.B) {
 			steps[i] = Step{Addr: abs, Args: [3]uintptr{1, 2, 3}}
 		}
 		for b.Loop() {
-			Run(steps[:])
+			Run(steps[:], nil)
 		}
 	})
 	b.Run("Do", func(b *testing.B) {

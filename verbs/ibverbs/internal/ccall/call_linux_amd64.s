@@ -14,6 +14,12 @@
 	MOVQ (args+40)(base), R9 \
 	XORL AX, AX
 
+#define LOAD_STEP(base) \
+	MOVQ (Step_Args+0)(base), DI  \
+	MOVQ (Step_Args+8)(base), SI  \
+	MOVQ (Step_Args+16)(base), DX \
+	XORL AX, AX
+
 // do(*Call)
 TEXT do<>(SB), NOSPLIT|NOFRAME, $0
 	PUSHQ BX
@@ -61,21 +67,30 @@ step:
 	MOVQ Step_Addr(BX), R11
 	CMPQ Step_Kind(BX), $const_StepLoad
 	JEQ  load
-	MOVQ (Step_Args+0)(BX), DI
-	MOVQ (Step_Args+8)(BX), SI
-	MOVQ (Step_Args+16)(BX), DX
-	XORL AX, AX
+	LOAD_STEP(BX)
 	CALL R11
 	MOVQ AX, Step_Ret(BX)
 	CMPQ Step_Kind(BX), $const_StepCheck
 	JNE  next
 	TESTL AX, AX
-	JNE  end
+	JEQ  next
+	CMPQ BX, runCall_first(R13)
+	JEQ  end
+	JMP  last
 
 next:
 	ADDQ  $Step__size, BX
 	TESTQ R12, R12
 	JNE   step
+
+last:
+	MOVQ  runCall_last(R13), BX
+	TESTQ BX, BX
+	JEQ   end
+	MOVQ  Step_Addr(BX), R11
+	LOAD_STEP(BX)
+	CALL  R11
+	MOVQ  AX, Step_Ret(BX)
 
 end:
 	MOVQ R12, runCall_left(R13)

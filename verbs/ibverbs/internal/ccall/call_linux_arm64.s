@@ -61,11 +61,24 @@ step:
 	MOVD Step_Kind(R19), R10
 	CMP  $const_StepCheck, R10
 	BNE  next
-	CBNZW R0, end
+	CBZW R0, next
+	MOVD runCall_first(R21), R10
+	CMP  R19, R10
+	BEQ  end
+	B    last
 
 next:
-	ADD $Step__size, R19
+	ADD  $Step__size, R19
 	CBNZ R20, step
+
+last:
+	MOVD runCall_last(R21), R19
+	CBZ  R19, end
+	MOVD Step_Addr(R19), R9
+	LDP  Step_Args(R19), (R0, R1)
+	MOVD (Step_Args+16)(R19), R2
+	BL   (R9)
+	MOVD R0, Step_Ret(R19)
 
 end:
 	MOVD  R20, runCall_left(R21)

@@ -133,7 +133,7 @@ func TestStack(t *testing.T) {
 	require.Zero(t, c.DoErrno())
 	require.Zero(t, c.Ret)
 	steps := []Step{{Addr: c.Fn}, {Addr: c.Fn}}
-	require.Equal(t, 2, Run(steps))
+	require.Equal(t, 2, Run(steps, nil))
 	require.Zero(t, steps[0].Ret|steps[1].Ret)
 
 	c = Call{Fn: fn("deep"), Args: [6]uintptr{40}}
@@ -160,7 +160,7 @@ func TestRun(t *testing.T) {
 	steps := append(append(append([]Step{}, one...), one...), one...)
 
 	queue[0] = 2
-	require.Equal(t, 11, Run(steps), "the first step of the third round ends the list")
+	require.Equal(t, 11, Run(steps, nil), "the first step of the third round ends the list")
 	for i, s := range steps[:10] {
 		left := uint64(1 - i/5)
 		require.EqualValues(t, []uint64{0, 1000 + left, 0, left, 7 * (1000 + left)}[i%5], uint32(s.Ret), "step %d", i)
@@ -171,15 +171,35 @@ func TestRun(t *testing.T) {
 	}
 
 	queue[0] = 3
-	require.Equal(t, 15, Run(steps), "all")
+	require.Equal(t, 15, Run(steps, nil), "all")
 	queue[0] = 1
-	require.Equal(t, 1, Run(steps[:1]), "the last step succeeds")
-	require.Equal(t, 1, Run(steps[:1]), "the last step ends the list")
+	require.Equal(t, 1, Run(steps[:1], nil), "the last step succeeds")
+	require.Equal(t, 1, Run(steps[:1], nil), "the last step ends the list")
 	require.EqualValues(t, syscall.ENOENT, int32(steps[0].Ret))
-	require.Zero(t, Run(nil))
+	require.Zero(t, Run(nil, nil))
 
 	other := []Step{{Addr: fn("minus_one")}, {Kind: StepCheck, Addr: fn("upper")}, {Kind: StepCheck, Addr: fn("minus_one")}, {Addr: fn("upper")}}
-	require.Equal(t, 3, Run(other), "a result is checked as an int, and only where that is asked for")
+	require.Equal(t, 3, Run(other, nil), "a result is checked as an int, and only where that is asked for")
+}
+
+// TestLast: the last step is made behind the list, whole or ended, but not where the first step has
+// ended it.
+func TestLast(t *testing.T) {
+	fn := calls(t)
+	b := foreign(t, 16)
+	queue := (*[2]uint64)(unsafe.Pointer(&b[0]))
+	next := Step{Kind: StepCheck, Addr: fn("next"), Args: [3]uintptr{addr(queue)}}
+	const unset = 0xdeadbeef
+	for left, want := range []struct{ steps, last int }{{1, unset}, {3, 0}, {4, 0}} {
+		queue[0] = uint64(left)
+		last := Step{Addr: fn("misaligned"), Ret: unset}
+		require.Equal(t, want.steps, Run([]Step{next, {Addr: fn("clobber")}, next, {Kind: StepLoad, Addr: addr(queue)}}, &last))
+		require.EqualValues(t, want.last, last.Ret, "%d in the queue", left)
+		require.Zero(t, queue[0])
+	}
+	last := Step{Addr: fn("six"), Args: [3]uintptr{1, 2, 3}}
+	require.Equal(t, 1, Run([]Step{{Addr: fn("minus_one")}}, &last), "only a check ends a list")
+	require.EqualValues(t, 321, last.Ret%1000)
 }
 
 // TestBlocks: a call that blocks holds up neither other goroutines nor the collector, with one
@@ -234,7 +254,7 @@ func TestMemory(t *testing.T) {
 				got = c.Ret
 			} else {
 				steps := [...]Step{{Addr: sum, Args: [3]uintptr{addr(&b[0]), 4096, ends}}}
-				Run(steps[:])
+				Run(steps[:], nil)
 				got = steps[0].Ret
 			}
 			if got != uintptr(i+1)*4096 {
@@ -270,7 +290,7 @@ func TestAllocs(t *testing.T) {
 	for name, f := range map[string]func(){
 		"Do":      func() { c := Call{Fn: abs}; c.Do() },
 		"DoErrno": func() { c := Call{Fn: abs}; _ = c.DoErrno() },
-		"Run":     func() { steps := [8]Step{{Addr: abs}, {Addr: abs}}; Run(steps[:2]) },
+		"Run":     func() { steps := [8]Step{{Addr: abs}, {Addr: abs}}; Run(steps[:2], nil) },
 	} {
 		require.Zero(t, testing.AllocsPerRun(100, f), name)
 	}

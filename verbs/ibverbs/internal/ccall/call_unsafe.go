@@ -49,13 +49,15 @@ type Step struct {
 	Ret  uintptr // the result, as in Call, or the bytes; only of steps that Run has made
 }
 
-// Run makes steps, in order, in one crossing. It returns how many it has made: all, or those up to
-// and including the StepCheck that ended the list.
-func Run(steps []Step) int {
+// Run makes steps, in order, in one crossing, and then last, which calls: nil is none. The list may
+// end before: where a StepCheck that is not the first has ended it last is made, where the first
+// step has it is not. Run returns how many it has made, without last: all, or those up to and
+// including the one that ended the list.
+func Run(steps []Step, last *Step) int {
 	if len(steps) == 0 {
 		return 0
 	}
-	r := runCall{first: &steps[0], left: len(steps)}
+	r := runCall{first: &steps[0], left: len(steps), last: last}
 	cgocall(runEntry, unsafe.Pointer(&r))
 	return len(steps) - r.left
 }
@@ -64,4 +66,5 @@ func Run(steps []Step) int {
 type runCall struct {
 	first *Step
 	left  int // steps that were not made
+	last  *Step
 }
