@@ -145,8 +145,10 @@ int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 	int n = 0;
 
 	calls[POLL_CQ]++;
-	if (c->tail == c->head && !c->overrun && !c->failures) // head is the poller's own
+	if (c->tail == c->head && !c->overrun && !c->failures) { // head is the poller's own
+		calls[EMPTY_POLL]++;
 		return 0;
+	}
 	enter();
 	report_failures(c);
 	if (c->overrun)
@@ -155,5 +157,7 @@ int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 		while (n < most && cq_next(c, &e))
 			wc[n++] = e.wc;
 	leave();
+	if (!n)
+		calls[EMPTY_POLL]++;
 	return n;
 }

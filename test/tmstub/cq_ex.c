@@ -53,9 +53,9 @@ static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr)
 	calls[START_POLL]++;
 	if (err)
 		return err;
-	if (c->tail == c->head && !c->overrun && !c->failures)
-		return ENOENT;
-	err = take(x);
+	err = c->tail == c->head && !c->overrun && !c->failures ? ENOENT : take(x);
+	if (err == ENOENT)
+		calls[EMPTY_POLL]++;
 	c->polling = !err;
 	return err;
 }

@@ -365,6 +365,7 @@ static void fill(struct qp *q, const struct ibv_send_wr *wr)
 		.opcode = wr->opcode, .flags = wr->send_flags, .len = (uint32_t)list_length(from)};
 	w->list = (struct list){&q->sges[i * (q->cap.max_send_sge + 1)], wr->num_sge};
 	if (wr->send_flags & IBV_SEND_INLINE) {
+		calls[INLINE_WRITE] += wr->opcode == IBV_WR_RDMA_WRITE;
 		w->list.n = 1;
 		*w->list.sge = (struct ibv_sge){.addr = (uintptr_t)&q->inlined[i * q->cap.max_inline_data], .length = w->len};
 		list_copy(w->list, 0, from, 0, w->len);

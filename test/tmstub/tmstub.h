@@ -245,8 +245,9 @@ struct qp {
 	bool is_pending;
 };
 
-// call is what the program calls most. tmstub_calls tells how often, by these numbers.
-enum call { POST_SEND, POST_RECV, POST_SRQ_RECV, POST_SRQ_OPS, POLL_CQ, START_POLL, NEXT_POLL, CALLS };
+// call is what the program calls most, and what is made of that: polls that find nothing, RDMA writes
+// of inline data. tmstub_calls tells how often, by these numbers.
+enum call { POST_SEND, POST_RECV, POST_SRQ_RECV, POST_SRQ_OPS, POLL_CQ, START_POLL, NEXT_POLL, EMPTY_POLL, INLINE_WRITE, CALLS };
 extern atomic_ulong calls[CALLS];
 
 // outcome is that of trying a request.

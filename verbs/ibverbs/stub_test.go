@@ -50,13 +50,15 @@ func buildStub(dir string, flags ...string) error {
 	return nil
 }
 
-// again runs the test that calls it in a process of its own, on the stand-in in dir.
-func again(t *testing.T, dir, test string, env ...string) {
+// again runs the test that calls it in a process of its own, on the stand-in in dir, and returns
+// what that has printed.
+func again(t *testing.T, dir, test string, env ...string) string {
 	cmd := exec.Command(os.Args[0], "-test.run", "^"+test+"$", "-test.v")
 	cmd.Env = append(append(os.Environ(), onStub+"=1", "LD_LIBRARY_PATH="+dir), env...)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "--- PASS: "+test)
+	return string(out)
 }
 
 // sanitized is the environment of a process whose stand-in was built with AddressSanitizer, which

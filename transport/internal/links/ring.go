@@ -24,7 +24,7 @@ type ring struct {
 }
 
 // repostBatch is the most buffers that are posted in one chain.
-const repostBatch = 16
+const repostBatch = 32
 
 // open registers depth buffers of size bytes in pd and posts them to srq.
 func (r *ring) open(pd verbs.PD, srq verbs.SRQ, depth, size int) (err error) {
