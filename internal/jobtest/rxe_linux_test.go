@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	_ "github.com/tagmatch/tagmatch/verbs/ibverbs"
 )
@@ -80,7 +81,7 @@ func TestRXE(t *testing.T) {
 			mine, err1 := os.Readlink("/proc/self/ns/ipc")
 			its, err2 := os.Readlink(name)
 			return err1 == nil && err2 == nil && mine != its
-		}, 20*time.Second, time.Millisecond)
+		}, testlevel.Patience(20*time.Second), time.Millisecond)
 		job{n: 4, role: "rxe-across", device: "shm,rdma", arg: 60, env: []string{ipcVar + "=" + name}}.succeed(t)
 	})
 	t.Run("computes", func(t *testing.T) {

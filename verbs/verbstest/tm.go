@@ -33,8 +33,8 @@ type TagOptions struct {
 	Lossy     bool // the wire loses packets
 	DeafReads bool // a READ whose data have begun to come ignores that it is refused
 
-	// Patience is for how long a test waits for what should happen, where the devices are slow, or
-	// a wire loses packets. Default 20 s.
+	// Patience is for how long a test waits for what should happen, where the devices are slow.
+	// Default 20 s, see testlevel.Patience.
 	Patience time.Duration
 
 	LeftOut testlevel.LeftOut // the rules and scenarios that do not hold
