@@ -31,9 +31,9 @@ func Unknown(environ []string) []error {
 }
 
 // knownVariables are the variables of Config, those of the launcher, those of drivers of devices,
-// and the one that tests of a build with -tags invariants report to.
+// that of package coll, and the one that tests of a build with -tags invariants report to.
 func knownVariables() []string {
-	names := []string{"TAGMATCH_INVARIANTS_SEEN"}
+	names := []string{"TAGMATCH_COLL", "TAGMATCH_INVARIANTS_SEEN"}
 	for _, v := range variables() {
 		names = append(names, v.env)
 	}

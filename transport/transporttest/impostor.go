@@ -179,10 +179,10 @@ func (p *impostor) poll() {
 	}
 }
 
-// Complete implements verbs.Handler. Where the refusal is lost, there is no other answer.
+// Complete implements verbs.Handler.
 func (p *impostor) Complete(wc *verbs.WC) bool {
 	switch wc.Status {
-	case verbs.WCRemInvReqErr, verbs.WCRemAccessErr, verbs.WCRemOpErr, verbs.WCRetryExcErr:
+	case verbs.WCRemInvReqErr, verbs.WCRemAccessErr, verbs.WCRemOpErr:
 		p.refused = true
 	}
 	return false

@@ -1,0 +1,186 @@
+package coll
+
+import (
+	"context"
+	"errors"
+	"reflect"
+
+	"github.com/tagmatch/tagmatch/coll/internal/kernel"
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+// call is one operation on one rank: what was asked for, and what it needs for that. One goroutine
+// at a time uses it. All its messages have its tag. So those from one rank to another are matched
+// in their order: each algorithm begins them in the same order at both ends.
+type call struct {
+	g    *Group
+	ctx  context.Context
+	kind kind
+	tag  p2p.Tag
+	err  error // of the arguments, or why the Group is broken
+
+	root    int
+	element int // bytes
+	typ     reflect.Type
+	op      operation
+	in, out []byte // what this rank gives and gets; where an operation is in place only in
+	// pieces is what a V call gives, by rank; alloc makes room for what it gets from a rank.
+	pieces [][]byte
+	alloc  func(from, bytes int) []byte
+
+	scratch      []byte
+	recvs, sends line
+}
+
+// operation is an Op without its type.
+type operation struct {
+	name        string
+	commutative bool
+	combine     kernel.Func
+}
+
+func (c *call) rank() int { return c.g.comm.Rank() }
+func (c *call) size() int { return c.g.comm.Size() }
+
+// combine makes dst a op b, where a is of lower ranks than b. dst may be a or b.
+func (c *call) combine(dst, a, b []byte) { c.op.combine(dst, a, b) }
+
+// release drops what belongs to the program.
+func (c *call) release() {
+	c.recvs.reset()
+	c.sends.reset()
+	*c = call{scratch: c.scratch, recvs: c.recvs, sends: c.sends}
+	if len(c.scratch) > mostScratch {
+		c.scratch = nil
+	}
+}
+
+// room is n bytes of memory until the end of the call, aligned for any element. Each call of room
+// gives the same memory.
+func (c *call) room(n int) []byte {
+	if len(c.scratch) < n {
+		c.scratch = make([]byte, max(n, 256))
+	}
+	return c.scratch[:n]
+}
+
+// send sends b to rank to, and returns when b is free.
+func (c *call) send(to int, b []byte) error { return c.g.comm.Send(c.ctx, to, c.tag, b) }
+
+// recv fills b with the next message of rank from.
+func (c *call) recv(from int, b []byte) error {
+	st, err := c.g.comm.Recv(c.ctx, from, c.tag, b)
+	return received(from, len(b), st, err)
+}
+
+// exchange sends out to rank to, and fills in with the next message of rank from.
+func (c *call) exchange(to int, out []byte, from int, in []byte) error {
+	st, err := c.g.comm.Sendrecv(c.ctx, to, c.tag, out, from, c.tag, in)
+	return received(from, len(in), st, err)
+}
+
+// received checks that a message of rank from fills n bytes.
+func received(from, n int, st p2p.Status, err error) error {
+	if err == nil && st.Len != int64(n) || err != nil && errors.Is(err, p2p.ErrTruncated) {
+		return invalidf("rank %d sends %d bytes where %d are due: lengths must be equal on all ranks", from, st.Len, n)
+	}
+	return err
+}
+
+// isend and irecv begin what waitSends and waitRecvs wait for; the buffers are in use until then.
+func (c *call) isend(to int, b []byte) { c.sends.add(begun{c.g.comm.Isend(to, c.tag, b), -1, -1}) }
+
+func (c *call) irecv(from int, b []byte) {
+	c.recvs.add(begun{c.g.comm.Irecv(from, c.tag, b), from, len(b)})
+}
+
+// waitSends waits for the n oldest sends under way, or for all where there are fewer. After an
+// error no request is under way.
+func (c *call) waitSends(n int) error { return c.wait(&c.sends, n) }
+
+// waitRecvs is waitSends for receives.
+func (c *call) waitRecvs(n int) error { return c.wait(&c.recvs, n) }
+
+// waitAll waits for all requests under way.
+func (c *call) waitAll() error {
+	if err := c.waitRecvs(c.recvs.len()); err != nil {
+		return err
+	}
+	return c.waitSends(c.sends.len())
+}
+
+func (c *call) wait(l *line, n int) error {
+	for ; n > 0 && l.len() > 0; n-- {
+		if err := l.take().wait(c.ctx); err != nil {
+			return c.giveUp(err)
+		}
+	}
+	return nil
+}
+
+// giveUp ends all requests under way. The others wait for this rank no longer, nor it for them.
+func (c *call) giveUp(err error) error {
+	err = c.g.breakUp(c.kind, err)
+	for _, l := range []*line{&c.recvs, &c.sends} {
+		for _, b := range l.underWay() {
+			b.request.Cancel()
+		}
+		for l.len() > 0 {
+			_ = l.take().wait(context.Background())
+		}
+	}
+	return err
+}
+
+// line is requests under way, in the order of their begin.
+type line struct {
+	begun []begun
+	taken int // how many of begun are under way no more
+}
+
+// begun is a request. A receive has the rank and the bytes that are due from it; of a send they
+// are -1.
+type begun struct {
+	request   p2p.Request
+	from, due int
+}
+
+func (l *line) len() int          { return len(l.begun) - l.taken }
+func (l *line) underWay() []begun { return l.begun[l.taken:] }
+
+// add begins with the room of those that were taken.
+func (l *line) add(b begun) {
+	if len(l.begun) == cap(l.begun) && l.taken > len(l.begun)/2 {
+		l.begun = append(l.begun[:0], l.underWay()...)
+		l.taken = 0
+	}
+	l.begun = append(l.begun, b)
+}
+
+// take returns the oldest request, which is the caller's to wait for.
+func (l *line) take() begun {
+	b := l.begun[l.taken]
+	if l.taken++; l.len() == 0 {
+		l.begun, l.taken = l.begun[:0], 0
+	}
+	return b
+}
+
+// reset drops what the line refers to.
+func (l *line) reset() {
+	clear(l.begun[:cap(l.begun)])
+	l.begun, l.taken = l.begun[:0], 0
+}
+
+// wait waits for the request, and cancels it where ctx ends first.
+func (b begun) wait(ctx context.Context) error {
+	st, err := b.request.Wait(ctx)
+	if err != nil && ctx.Err() != nil {
+		b.request.Cancel()
+		_, _ = b.request.Wait(context.Background())
+	}
+	if b.due < 0 {
+		return err
+	}
+	return received(b.from, b.due, st, err)
+}

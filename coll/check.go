@@ -1,0 +1,84 @@
+package coll
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"strings"
+)
+
+// A call as it is compared with those of the other members, where they are asked to be equal.
+// description is its text, and length the bytes of one on the wire; longer ones are cut.
+const length = 120
+
+func (c *call) description() string {
+	var b strings.Builder
+	b.WriteString(c.kind.String())
+	if c.typ != nil {
+		fmt.Fprintf(&b, " of %v", c.typ)
+	}
+	if c.op.combine != nil {
+		fmt.Fprintf(&b, " by %s", c.op.name)
+	}
+	if c.rooted() {
+		fmt.Fprintf(&b, ", root %d", c.root)
+	}
+	if c.alloc == nil && c.element > 0 {
+		fmt.Fprintf(&b, ", %d elements", c.bytes()/c.element)
+	}
+	return b.String()
+}
+
+func (c *call) rooted() bool {
+	switch c.kind {
+	case bcast, reduce, gather, scatter, gatherV, scatterV:
+		return true
+	}
+	return false
+}
+
+// compare fails on all members where their calls differ: each gets all descriptions.
+func (c *call) compare() error {
+	return c.same(c.description(), "the members make different calls")
+}
+
+// sameRules fails where the members have other rules.
+func (g *Group) sameRules(ctx context.Context) error {
+	c := g.begin(ctx, barrier)
+	err := c.same(Environment+"="+g.rules.text, "the environments differ")
+	return g.end(c, err)
+}
+
+// same fails on all members where their texts differ, and names the first that differs from member
+// 0's.
+func (c *call) same(own, what string) error {
+	if c.size() == 1 {
+		return nil
+	}
+	texts := &call{g: c.g, ctx: c.ctx, kind: allGather, tag: c.tag, element: 1}
+	texts.in = encode(own)
+	texts.out = make([]byte, len(texts.in)*c.size())
+	if err := allGatherBruck(texts); err != nil {
+		return err
+	}
+	first := texts.out[:len(texts.in)]
+	for rank := 1; rank < c.size(); rank++ {
+		if other := texts.out[rank*len(first):][:len(first)]; string(other) != string(first) {
+			return invalidf("%s: rank 0 %q, rank %d %q", what, decode(first), rank, decode(other))
+		}
+	}
+	return nil
+}
+
+// encode is a text in a fixed length, with a hash of what is cut.
+func encode(text string) []byte {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(text))
+	b := make([]byte, 8+length)
+	binary.LittleEndian.PutUint64(b, h.Sum64())
+	copy(b[8:], text)
+	return b
+}
+
+func decode(b []byte) string { return strings.TrimRight(string(b[8:]), "\x00") }

@@ -1,0 +1,190 @@
+package coll
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+// Group is the ranks of a Comm for collective calls, with a context of its own: its messages meet
+// no others. New and Shrink make Groups; the zero value is not one.
+//
+// All members make the same calls on a Group in the same order, which is that of their beginnings:
+// calls of several goroutines, or started ones, may be under way at once if the program orders
+// where they begin.
+type Group struct {
+	_     noCopy
+	comm  *p2p.Comm
+	rules rules
+
+	mu     sync.Mutex
+	number p2p.Tag // of the last operation, which is the tag of its messages; guarded by mu
+	broken error   // of the first operation that failed; guarded by mu
+	idle   []*call // for the next operations; guarded by mu
+}
+
+// noCopy has vet find copies.
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}
+
+// New makes a Group of the ranks of c. It is collective over c as Comm.Dup, which it calls, and has
+// that call's errors. Where TAGMATCH_COLL differs between ranks all get an error.
+func New(ctx context.Context, c *p2p.Comm) (*Group, error) {
+	if c == nil {
+		return nil, invalidf("new: the Comm is nil")
+	}
+	own, err := c.Dup(ctx)
+	if err != nil {
+		return nil, wrapf("new: %w", err)
+	}
+	g, err := newGroup(own)
+	if err == nil {
+		err = g.sameRules(ctx)
+	}
+	if err != nil {
+		own.Close()
+		return nil, wrapf("new: %w", err)
+	}
+	return g, nil
+}
+
+// newGroup makes a Group that owns c.
+func newGroup(c *p2p.Comm) (*Group, error) {
+	r, err := readRules()
+	if err != nil {
+		return nil, err
+	}
+	return &Group{comm: c, rules: r}, nil
+}
+
+// Rank is this process's rank in the Group, which is that in its Comm.
+func (g *Group) Rank() int { return g.comm.Rank() }
+
+// Size is the number of members.
+func (g *Group) Size() int { return g.comm.Size() }
+
+// Close gives the Group's context back, once all members have called it. It is local: call it when
+// all operations have ended. One that is under way ends with an error, on all members.
+func (g *Group) Close() error {
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	g.idle = nil
+	g.mu.Unlock()
+	if err := g.comm.Close(); err != nil {
+		return wrapf("close: %w", err)
+	}
+	return nil
+}
+
+// most idle calls that a Group keeps, and most scratch memory of each, bytes.
+const (
+	mostIdle    = 8
+	mostScratch = 4 << 20
+)
+
+// begin takes the place of the next operation, in the order of these calls.
+func (g *Group) begin(ctx context.Context, k kind) *call {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var c *call
+	if n := len(g.idle); n > 0 {
+		c = g.idle[n-1]
+		g.idle = g.idle[:n-1]
+	} else {
+		c = new(call)
+	}
+	c.g, c.ctx, c.kind, c.tag = g, ctx, k, g.number
+	g.number = (g.number + 1) & p2p.MaxCommTag
+	c.err = g.broken
+	return c
+}
+
+// end gives c back. An error breaks the Group, on all members.
+func (g *Group) end(c *call, err error) error {
+	if err != nil {
+		err = g.breakUp(c.kind, err)
+	}
+	c.release()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.idle) < mostIdle {
+		g.idle = append(g.idle, c)
+	}
+	return err
+}
+
+// breakUp ends the Group's operations, on all members, because one of this kind has failed here. It
+// returns what the operation's caller gets.
+func (g *Group) breakUp(k kind, err error) error {
+	var own *failure
+	if errors.As(err, &own) {
+		return err // of an operation before
+	}
+	own = &failure{k, err}
+	g.mu.Lock()
+	first := g.broken == nil
+	if first {
+		g.broken = own
+	}
+	g.mu.Unlock()
+	if first {
+		g.revoke(own)
+	}
+	return own
+}
+
+// failure is why an operation failed.
+type failure struct {
+	kind kind
+	err  error
+}
+
+func (f *failure) Error() string { return "coll: " + f.text() }
+func (f *failure) text() string  { return f.kind.String() + ": " + f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// revoke ends what waits in this Group.
+func (g *Group) revoke(f *failure) {}
+
+// kind is a kind of operation.
+type kind uint8
+
+const (
+	barrier kind = iota
+	bcast
+	reduce
+	allReduce
+	reduceScatter
+	scan
+	exScan
+	gather
+	scatter
+	allGather
+	allToAll
+	gatherV
+	scatterV
+	allGatherV
+	allToAllV
+	kinds
+)
+
+func (k kind) String() string {
+	return [kinds]string{
+		"barrier", "bcast", "reduce", "allreduce", "reducescatter", "scan", "exscan", "gather", "scatter", "allgather", "alltoall",
+		"gatherv", "scatterv", "allgatherv", "alltoallv",
+	}[k]
+}
+
+// invalidf is a p2p.ErrInvalid with its facts.
+func invalidf(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", p2p.ErrInvalid, fmt.Sprintf(format, args...))
+}
+
+func wrapf(format string, args ...any) error { return fmt.Errorf("coll: "+format, args...) }

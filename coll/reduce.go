@@ -1,0 +1,168 @@
+package coll
+
+// All algorithms combine operands of ranks that follow each other: a op b has a of the lower
+// ranks. So operations that do not commute need no algorithms of their own, and only the number of
+// ranks and the algorithm decide in which order an element is combined.
+
+// allReduceDoubling is recursive doubling of the vector itself.
+func allReduceDoubling(c *call) error { return c.doubling(c.in, c.room(len(c.in))) }
+
+// doubling makes x the combination of all ranks. In each round a rank exchanges what it has with
+// the next group as large. Where the number of ranks is no power of two, the first ones meet in
+// pairs before, of which one sits the rounds out. t is room as long as x.
+func (c *call) doubling(x, t []byte) error {
+	n, rank := c.size(), c.rank()
+	rounds := 1
+	for rounds*2 <= n {
+		rounds *= 2
+	}
+	extra := n - rounds // ranks that sit out
+	place := rank - extra
+	if rank < 2*extra {
+		if rank%2 == 0 {
+			if err := c.send(rank+1, x); err != nil {
+				return err
+			}
+			return c.recv(rank+1, x)
+		}
+		if err := c.recv(rank-1, t); err != nil {
+			return err
+		}
+		c.combine(x, t, x)
+		place = rank / 2
+	}
+	for bit := 1; bit < rounds; bit *= 2 {
+		other := place ^ bit
+		peer := other + extra
+		if other < extra {
+			peer = 2*other + 1
+		}
+		if err := c.exchange(peer, x, peer, t); err != nil {
+			return err
+		}
+		if other < place {
+			c.combine(x, t, x)
+		} else {
+			c.combine(x, x, t)
+		}
+	}
+	if rank < 2*extra {
+		return c.send(rank-1, x)
+	}
+	return nil
+}
+
+// reduceTree combines up a binomial tree. Operations that do not commute end at rank 0, which
+// sends the result on.
+func reduceTree(c *call) error {
+	top := c.root
+	if !c.op.commutative {
+		top = 0
+	}
+	node, x, room := c.node(top), c.in, c.room(2*len(c.in))
+	t, into, sum := room[:len(x)], x, x // sum is the operand so far
+	if c.rank() != c.root {
+		into = room[len(x):] // only the root's own vector changes
+	}
+	for bit := 1; bit < c.below(node) && node+bit < c.size(); bit *= 2 {
+		if err := c.recv(c.ofNode(top, node+bit), t); err != nil {
+			return err
+		}
+		c.combine(into, sum, t)
+		sum = into
+	}
+	var err error
+	switch {
+	case node != 0:
+		err = c.send(c.ofNode(top, node-c.below(node)), sum)
+	case top != c.root:
+		err = c.send(c.root, sum)
+	}
+	if err == nil && c.rank() == c.root && top != c.root {
+		err = c.recv(top, x)
+	}
+	return err
+}
+
+// reduceScatterDoubling reduces all blocks on all ranks, of which each keeps one.
+func reduceScatterDoubling(c *call) error {
+	room, n := c.room(2*len(c.in)), len(c.out)
+	x := room[:len(c.in)]
+	copy(x, c.in)
+	if err := c.doubling(x, room[len(x):]); err != nil {
+		return err
+	}
+	copy(c.out, x[c.rank()*n:])
+	return nil
+}
+
+// scanDoubling has, before round k, the combination of this rank's aligned group of 2^k ranks, and
+// exchanges it with the next such group. The vector becomes the combination of the lower ranks:
+// with this rank for a scan, without for an exclusive one.
+func scanDoubling(c *call) error {
+	x, room := c.in, c.room(2*len(c.in))
+	sum, t := room[:len(x)], room[len(x):]
+	copy(sum, x)
+	first := c.kind == exScan // x is not yet part of the result
+	for bit := 1; bit < c.size(); bit *= 2 {
+		peer := c.rank() ^ bit
+		if peer >= c.size() {
+			continue
+		}
+		if err := c.exchange(peer, sum, peer, t); err != nil {
+			return err
+		}
+		if peer > c.rank() {
+			c.combine(sum, sum, t)
+			continue
+		}
+		if first {
+			copy(x, t)
+		} else {
+			c.combine(x, t, x)
+		}
+		first = false
+		c.combine(sum, t, sum)
+	}
+	return nil
+}
+
+// scanChain passes on, in pieces, the combination of the ranks so far.
+func scanChain(c *call) error {
+	x, each := c.in, max(1, piece/c.element)*c.element
+	count, most := pieces(x, each), min(each, len(x))
+	room := c.room(4 * most)
+	slot := func(i, of int) []byte { return room[(i%2+of)*most:][:len(part(x, i*each, each))] }
+	const received, sent = 0, 2
+	first, last := c.rank() == 0, c.rank() == c.size()-1
+	if !first && count > 0 {
+		c.irecv(c.rank()-1, slot(0, received))
+	}
+	for i := range count {
+		own := part(x, i*each, each)
+		out := own
+		if !first {
+			if i+1 < count {
+				c.irecv(c.rank()-1, slot(i+1, received))
+			}
+			if err := c.waitRecvs(1); err != nil {
+				return err
+			}
+			lower := slot(i, received)
+			if c.kind == exScan {
+				if err := c.waitSends(c.sends.len() - 1); err != nil { // all but the last one
+					return err
+				}
+				out = slot(i, sent)
+			}
+			c.combine(out, lower, own)
+			if c.kind == exScan {
+				copy(own, lower)
+			}
+		}
+		if !last {
+			c.isend(c.rank()+1, out)
+		}
+	}
+	return c.waitAll()
+}

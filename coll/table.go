@@ -1,0 +1,154 @@
+package coll
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+)
+
+// algorithm is a way to do an operation; all ranks take the same.
+type algorithm struct {
+	name string
+	run  func(*call) error
+	// most is the most bytes for which it is taken, in a Group of at most ranks: the first whose
+	// limits hold is. That of the last one is taken in any case.
+	most, ranks int
+}
+
+const unlimited = math.MaxInt
+
+// algorithms by kind. Bytes are those of the vector, or of what one rank gives; those of all ranks
+// where a kind says so. Measured by `go run ./bench coll`.
+var algorithms = [kinds][]algorithm{
+	barrier: {{"dissemination", disseminate, unlimited, unlimited}},
+	bcast: {
+		{"all", bcastAll, unlimited, 4},
+		{"tree", bcastTree, 64 << 10, unlimited},
+		{"scatter", bcastScatter, 512 << 10, unlimited},
+		{"chain", bcastChain, unlimited, unlimited},
+	},
+	reduce: {
+		{"tree", reduceTree, 16 << 10, unlimited},
+		{"direct", reduceDirect, unlimited, unlimited},
+	},
+	allReduce: {
+		{"doubling", allReduceDoubling, 16 << 10, unlimited},
+		{"direct", allReduceDirect, unlimited, unlimited},
+	},
+	reduceScatter: {
+		{"doubling", reduceScatterDoubling, 1 << 10, unlimited},
+		{"direct", reduceScatterDirect, unlimited, unlimited},
+	},
+	scan: {
+		{"doubling", scanDoubling, 64 << 10, unlimited},
+		{"chain", scanChain, unlimited, unlimited},
+	},
+	exScan: {
+		{"doubling", scanDoubling, 64 << 10, unlimited},
+		{"chain", scanChain, unlimited, unlimited},
+	},
+	gather: {
+		{"tree", gatherTree, 1 << 10, unlimited},
+		{"direct", gatherDirect, unlimited, unlimited},
+	},
+	scatter: {
+		{"tree", scatterTree, 1 << 10, unlimited},
+		{"direct", scatterDirect, unlimited, unlimited},
+	},
+	allGather: {
+		{"bruck", allGatherBruck, 2 << 10, unlimited},
+		{"direct", allGatherDirect, unlimited, 64},
+		{"ring", allGatherRing, unlimited, unlimited},
+	},
+	allToAll: {
+		{"bruck", allToAllBruck, 256, unlimited},
+		{"direct", allToAllDirect, unlimited, unlimited},
+	},
+	gatherV:    {{"direct", gatherVDirect, unlimited, unlimited}},
+	scatterV:   {{"direct", scatterVDirect, unlimited, unlimited}},
+	allGatherV: {{"direct", allGatherVDirect, unlimited, unlimited}},
+	allToAllV:  {{"direct", allToAllVDirect, unlimited, unlimited}},
+}
+
+// bytes is what decides on the algorithm. It is the same on all ranks.
+func (c *call) bytes() int {
+	switch c.kind {
+	case scatter, reduceScatter:
+		return len(c.out)
+	case allToAll:
+		return len(c.out) / c.size()
+	}
+	return len(c.in)
+}
+
+// algorithm is the one for c.
+func (c *call) algorithm() func(*call) error {
+	if run := c.g.rules.named[c.kind]; run != nil {
+		return run
+	}
+	list := algorithms[c.kind]
+	for _, a := range list {
+		if c.size() <= a.ranks && c.bytes() <= a.most {
+			return a.run
+		}
+	}
+	return list[len(list)-1].run
+}
+
+// Environment names the variable that sets rules: a list with commas of check, and of algorithms
+// such as allreduce:direct, each for an operation of any size.
+const Environment = "TAGMATCH_COLL"
+
+// rules are what the environment says.
+type rules struct {
+	text  string
+	check bool // compare the calls of all ranks
+	named [kinds]func(*call) error
+}
+
+func readRules() (rules, error) { return parseRules(os.Getenv(Environment)) }
+
+func parseRules(text string) (rules, error) {
+	r := rules{text: text, check: checked}
+	if text == "" {
+		return r, nil
+	}
+	for item := range strings.SplitSeq(text, ",") {
+		if item == "check" {
+			r.check = true
+			continue
+		}
+		if err := r.name(item); err != nil {
+			return r, invalidf("%s=%s: %v", Environment, text, err)
+		}
+	}
+	return r, nil
+}
+
+// name sets an algorithm by an item such as allreduce:direct.
+func (r *rules) name(item string) error {
+	operation, name, _ := strings.Cut(item, ":")
+	for k := range kinds {
+		if k.String() != operation {
+			continue
+		}
+		i := slices.IndexFunc(algorithms[k], func(a algorithm) bool { return a.name == name })
+		if i < 0 {
+			return fmt.Errorf("%v has %s", k, names(k))
+		}
+		r.named[k] = algorithms[k][i].run
+		return nil
+	}
+	return fmt.Errorf("%q is neither check nor an operation with its algorithm, such as allreduce:direct", item)
+}
+
+// names lists the algorithms of a kind.
+func names(k kind) string {
+	var list []string
+	for _, a := range algorithms[k] {
+		list = append(list, a.name)
+	}
+	return strings.Join(list, ", ")
+}
