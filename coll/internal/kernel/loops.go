@@ -1,9 +1,12 @@
 package kernel
 
 import (
+	"crypto/subtle"
 	"encoding/binary"
 	"math"
 )
+
+var native = binary.NativeEndian
 
 // canonical replaces every NaN by the one that all processors give.
 func canonical[T Real](v T) T {
@@ -83,12 +86,15 @@ func same[T Real](x, y T) bool {
 	return x == y && math.Signbit(float64(x)) == math.Signbit(float64(y)) || x != x && y != y
 }
 
-// and is the same for integers of every size, eight bytes at a time.
+// and is the same for integers of every size, some words at a time.
 func and(dst, a, b []byte) {
-	for len(dst) >= 8 {
-		x, y := binary.NativeEndian.Uint64(a), binary.NativeEndian.Uint64(b)
-		binary.NativeEndian.PutUint64(dst, x&y)
-		dst, a, b = dst[8:], a[8:], b[8:]
+	for len(dst) >= 32 && len(a) >= 32 && len(b) >= 32 {
+		d, x, y := dst[:32], a[:32], b[:32]
+		native.PutUint64(d, native.Uint64(x)&native.Uint64(y))
+		native.PutUint64(d[8:], native.Uint64(x[8:])&native.Uint64(y[8:]))
+		native.PutUint64(d[16:], native.Uint64(x[16:])&native.Uint64(y[16:]))
+		native.PutUint64(d[24:], native.Uint64(x[24:])&native.Uint64(y[24:]))
+		dst, a, b = dst[32:], a[32:], b[32:]
 	}
 	for i := range dst {
 		dst[i] = a[i] & b[i]
@@ -96,23 +102,17 @@ func and(dst, a, b []byte) {
 }
 
 func or(dst, a, b []byte) {
-	for len(dst) >= 8 {
-		x, y := binary.NativeEndian.Uint64(a), binary.NativeEndian.Uint64(b)
-		binary.NativeEndian.PutUint64(dst, x|y)
-		dst, a, b = dst[8:], a[8:], b[8:]
+	for len(dst) >= 32 && len(a) >= 32 && len(b) >= 32 {
+		d, x, y := dst[:32], a[:32], b[:32]
+		native.PutUint64(d, native.Uint64(x)|native.Uint64(y))
+		native.PutUint64(d[8:], native.Uint64(x[8:])|native.Uint64(y[8:]))
+		native.PutUint64(d[16:], native.Uint64(x[16:])|native.Uint64(y[16:]))
+		native.PutUint64(d[24:], native.Uint64(x[24:])|native.Uint64(y[24:]))
+		dst, a, b = dst[32:], a[32:], b[32:]
 	}
 	for i := range dst {
 		dst[i] = a[i] | b[i]
 	}
 }
 
-func xor(dst, a, b []byte) {
-	for len(dst) >= 8 {
-		x, y := binary.NativeEndian.Uint64(a), binary.NativeEndian.Uint64(b)
-		binary.NativeEndian.PutUint64(dst, x^y)
-		dst, a, b = dst[8:], a[8:], b[8:]
-	}
-	for i := range dst {
-		dst[i] = a[i] ^ b[i]
-	}
-}
+func xor(dst, a, b []byte) { subtle.XORBytes(dst, a[:len(dst)], b[:len(dst)]) }
