@@ -38,12 +38,14 @@ type Comm struct {
 	any   source        // any of its ranks
 	comm  contexts.Comm // the same, for World.contexts
 
-	open atomic.Int64 // size, and 0 once it is closed: no rank is in range then
+	open    atomic.Int64 // size, and 0 once it is closed or revoked: no rank is in range then
+	closed  atomic.Bool
+	revoked atomic.Pointer[revokedError]
 	calls
 }
 
 // init makes c a Comm of these ranks of w.
-func (c *Comm) init(w *World, context int, g *group) {
+func (c *Comm) init(w *World, context int, id uint64, g *group) {
 	c.w, c.base, c.group = w, contexts.Base(context), g
 	c.rank, c.size, c.any = w.rank, w.size, progress.AnySource
 	if g != nil {
@@ -52,7 +54,7 @@ func (c *Comm) init(w *World, context int, g *group) {
 	if context != contexts.World { // whose losses are acknowledged with those of raw receives
 		c.any = source(w.eng.Group(c.base, members{g, c.size}))
 	}
-	c.comm = contexts.Comm{Context: context, Group: members{g, c.size}, Source: int(c.any)}
+	c.comm = contexts.Comm{Context: context, ID: id, Group: members{g, c.size}, Source: int(c.any), Revoked: c.markRevoked}
 	c.open.Store(int64(c.size))
 	c.calls.init()
 }
@@ -91,12 +93,12 @@ func (c *Comm) RankOf(worldRank int) int {
 //
 // A rank can send to itself: where all others are lost and acknowledged, such a receive waits.
 func (c *Comm) AckFailures(ranks ...int) {
-	if c.ranks() != 0 {
+	if !c.closed.Load() {
 		c.w.eng.AckFailures(int(c.any), ranks...)
 	}
 }
 
-// ranks is how many ranks a call may name: none once c is closed.
+// ranks is how many ranks a call may name: none once c is closed or revoked.
 func (c *Comm) ranks() uint { return uint(c.open.Load()) }
 
 // Send is World.Send within c.
@@ -206,7 +208,7 @@ func (c *Comm) refuseSend(ctx context.Context, dst int, tag Tag) error {
 	case ctx == nil:
 		err = errNoContext
 	case c.ranks() == 0:
-		err = errCommClosed
+		err = c.gone()
 	case tag > MaxCommTag:
 		err = invalidf("tag %#x is out of range: tags of a Comm go from 0 to %#x", uint64(tag), uint64(MaxCommTag))
 	case dst == ProcNull:
@@ -244,7 +246,7 @@ func (c *Comm) refuseRecv(ctx context.Context, src int, tag Tag) (Status, error)
 	case ctx == nil:
 		err = errNoContext
 	case c.ranks() == 0:
-		err = errCommClosed
+		err = c.gone()
 	case tag > MaxCommTag && tag != AnyTag:
 		err = invalidf("tag %#x is out of range: tags of a Comm go from 0 to %#x, or AnyTag", uint64(tag), uint64(MaxCommTag))
 	case src == ProcNull:

@@ -16,6 +16,7 @@ import (
 type calls struct {
 	turn   ctxLock // held by the call under way
 	number uint16  // of the last operation of package coll; guarded by turn
+	made   uint64  // calls that have come to make a Comm; guarded by turn
 	failed error   // guarded by turn; of a call: the ranks may not be at the same operation any more
 }
 
@@ -105,7 +106,8 @@ func (c *Comm) Close() error {
 	if c == &c.w.comm {
 		return invalidf("World.Comm lives as long as the World")
 	}
-	if c.open.CompareAndSwap(int64(c.size), 0) {
+	if c.closed.CompareAndSwap(false, true) {
+		c.open.Store(0)
 		c.w.contexts.Close(&c.comm, !c.inStep())
 		c.w.eng.Retire(c.base, errCommClosed)
 	}
@@ -155,7 +157,7 @@ func (c *Comm) collective(ctx context.Context, kind callKind, f func(context.Con
 	case ctx.Err() != nil:
 		return nil, wrapf("%v: %w", kind, ctx.Err())
 	case c.ranks() == 0:
-		return nil, wrapf("%v: %w", kind, errCommClosed)
+		return nil, wrapf("%v: %w", kind, c.gone())
 	case c.failed != nil:
 		return nil, wrapf("%v: an earlier call on this Comm failed: %w", kind, c.failed)
 	}
@@ -163,7 +165,8 @@ func (c *Comm) collective(ctx context.Context, kind callKind, f func(context.Con
 	defer end(nil)
 	whole, late := false, (*time.Timer)(nil)
 	lost := func() { late = time.AfterFunc(memberGrace, func() { end(errMemberLost) }) }
-	begin := func(e progress.Callback) { whole = c.w.contexts.Begin(e, &c.comm, uint8(kind), lost) }
+	revoked := func() { end(ErrRevoked) }
+	begin := func(e progress.Callback) { whole = c.w.contexts.Begin(e, &c.comm, uint8(kind), lost, revoked) }
 	// Of a Comm of one rank no message would find out that the World is closed.
 	if err := c.w.eng.Call(begin); err != nil {
 		return nil, wrapf("%v: %w", kind, err)
@@ -179,6 +182,10 @@ func (c *Comm) collective(ctx context.Context, kind callKind, f func(context.Con
 	if err == nil {
 		return n, nil
 	}
+	if why := c.revoked.Load(); why != nil {
+		c.failed = why
+		return nil, wrapf("%v: %w", kind, why)
+	}
 	if errors.Is(err, context.Canceled) && context.Cause(all) == errMemberLost {
 		err = fromEngine(c.w.eng.Loss(members{c.group, c.size}))
 	}
@@ -192,6 +199,7 @@ func (c *Comm) collective(ctx context.Context, kind callKind, f func(context.Con
 // derive makes a Comm of g, whose ranks are among those of c, on the ranks with member set; the
 // others help and get nil. All ranks of c have entered the call.
 func (c *Comm) derive(ctx context.Context, g *group, member bool) (*Comm, error) {
+	c.made++
 	context, err := c.agree(ctx, member)
 	if err != nil {
 		return nil, err
@@ -203,14 +211,13 @@ func (c *Comm) derive(ctx context.Context, g *group, member bool) (*Comm, error)
 		return nil, err
 	}
 	n := new(Comm)
-	n.init(c.w, context, g) // calls the engine
+	n.init(c.w, context, c.derivedID(context, c.made), g) // calls the engine
+	over := n.openDerived(err == nil)
 	if err != nil {
-		c.w.contexts.Drop(&n.comm)
 		c.w.eng.Retire(n.base, errCommClosed)
 		return nil, err
 	}
-	c.w.contexts.Open(&n.comm)
-	return n, nil
+	return n, over
 }
 
 // agree takes a context that is free on all members. A rank can lend the set of its free contexts

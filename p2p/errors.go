@@ -32,7 +32,9 @@ var (
 	// A shorter message is copied as by the program itself: without the memory its process ends.
 	// Where a send buffer vanishes while a packet of it is on its way into a socket, the connection
 	// ends; while it is copied into shared memory, the process.
-	ErrFault    = progress.ErrFault
+	ErrFault = progress.ErrFault
+	// ErrRevoked ends operations on a Comm that Comm.Revoke was called for, at any of its ranks.
+	ErrRevoked  = errors.New("communicator revoked")
 	ErrProtocol = progress.ErrProtocol // of two ranks one broke the protocol; the text says which, and what the finder saw
 )
 

@@ -58,8 +58,9 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 	}
 	w := &World{cfg: full, rank: boot.Rank(), size: boot.Size(), alone: alone,
 		parts: parts{boot: boot, secret: cfg.Secret, tls: tls}, ending: newCtxLock()}
-	w.comm.init(w, contexts.World, nil)
+	w.comm.init(w, contexts.World, 0, nil)
 	w.contexts.Init(w.rank, w.size)
+	w.contexts.Open(nil, &w.comm.comm)
 	if d := full.JoinTimeout; d > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, start.Add(d), fmt.Errorf("the %v of %s are over", d, bootstrap.EnvJoinTimeout))

@@ -28,7 +28,9 @@ type Callback interface {
 	Lost(rank int) bool
 	// Reach connects to a rank whose loss nobody else would tell of, see ReachAwaited.
 	Reach(rank int)
-	// Reuse ends what Retire began: messages of the context are kept again.
+	// Bar ends all operations of a context with cause, also later ones. See its implementation.
+	Bar(context uint64, cause error)
+	// Reuse ends what Retire and Bar began: messages of the context are kept again.
 	Reuse(context uint64)
 	// Forget ends the life of a source that Group has returned; no operation names it any more.
 	Forget(src int)
@@ -58,7 +60,10 @@ func (c *callback) Reach(rank int) {
 		c.tr.Wake() // as in ReachAwaited
 	}
 }
-func (c *callback) Reuse(context uint64) { delete(c.contexts.retired, context) }
+func (c *callback) Reuse(context uint64) {
+	delete(c.contexts.retired, context)
+	delete(c.contexts.barred, context)
+}
 func (c *callback) Forget(src int) {
 	if src < AnySource {
 		g := c.sources.group(src)

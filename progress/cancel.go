@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -205,6 +206,6 @@ func (e *Engine) receiverLocked(r request) *Op {
 // WITHDRAW of this rank it is ignored, as the peer may still read the buffer.
 func (p *peer) takeWithdrawn(id uint32) {
 	if op := p.e.requestOfLocked(p.rank, id); op != nil && op.state == opWithdrawing {
-		op.endRequest(Status{}, ErrCanceled)
+		op.endRequest(Status{}, cmp.Or(p.e.contexts.barredBy(op.tag), ErrCanceled))
 	}
 }

@@ -14,6 +14,7 @@ type contexts struct {
 
 	retired  map[uint64]error // those whose messages are discarded: why their receives end
 	retiring []retiring       // of them, those with operations
+	barred   map[uint64]error // those whose operations have ended, see Bar
 
 	// confined is, by the number of a context, its members where not all ranks are; the last is
 	// never nil. What others send there would match receives from any of these ranks: it is refused
@@ -138,16 +139,9 @@ func (e *Engine) confineLocked(context uint64, m Members) {
 	}
 }
 
-// Retire ends this rank's use of a context. Its receives end with cause, as they would by Cancel,
-// those too that lose their message later. Its sends go on. Messages that nobody has received are
-// discarded, also those that arrive until Callback.Reuse: for their senders they were received.
-// Contexts.Idle follows when what cannot be ended has ended.
-func (e *Engine) Retire(context uint64, cause error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.broken != nil {
-		return
-	}
+// refuseLocked ends the receives of a context with cause, and discards its messages, for whose
+// senders they were received. So it goes on until Callback.Reuse.
+func (e *Engine) refuseLocked(context uint64, cause error) {
 	c := &e.contexts
 	if c.retired == nil {
 		c.retired = map[uint64]error{}
@@ -161,6 +155,20 @@ func (e *Engine) Retire(context uint64, cause error) {
 			p.fin(name)
 		}
 	}
+}
+
+// Retire ends this rank's use of a context. Its receives end with cause, as they would by Cancel,
+// those too that lose their message later. Its sends go on. Messages that nobody has received are
+// discarded, also those that arrive until Callback.Reuse: for their senders they were received.
+// Contexts.Idle follows when what cannot be ended has ended.
+func (e *Engine) Retire(context uint64, cause error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.broken != nil {
+		return
+	}
+	c := &e.contexts
+	e.refuseLocked(context, cause)
 	r := retiring{context: context}
 	for op := range e.opsLocked() { // an abandoned read needs nothing of its sender
 		if op.state != opPosted && op.state != opAbandoned && c.of(op.tag) == context {

@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/tagmatch/tagmatch/matching"
@@ -34,7 +35,7 @@ func (op *Op) goBack() {
 	case op.canceled:
 		op.complete(Status{}, ErrCanceled)
 	case op.kind == kindMessage:
-		op.complete(Status{}, errWithdrawn)
+		op.complete(Status{}, cmp.Or(e.contexts.barredBy(op.tag), errWithdrawn))
 	default:
 		op.receive()
 	}

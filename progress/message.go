@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -55,6 +56,8 @@ func (m *Message) use() error {
 		return ErrInactive
 	case m.err == nil:
 		m.err = m.e.broken
+	case m.err == errWithdrawn:
+		m.err = cmp.Or(m.e.contexts.barredBy(m.status.Tag), errWithdrawn)
 	}
 	m.used = true
 	if m.eager == nil && m.e.held[m.read.request()] == m {

@@ -89,7 +89,7 @@ func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
 }
 
 func (e *Engine) sendSlowLocked(ctx context.Context, dst int, tag uint64, buf []byte, sync bool) error {
-	if err := e.checkSendLocked(dst); err != nil {
+	if err := e.checkSendLocked(dst, tag); err != nil {
 		e.mu.Unlock()
 		return err
 	}
@@ -105,7 +105,7 @@ func (e *Engine) sendSlowLocked(ctx context.Context, dst int, tag uint64, buf []
 
 func (op *Op) isend() {
 	e := op.e
-	if err := e.checkSendLocked(op.peer); err != nil {
+	if err := e.checkSendLocked(op.peer, op.tag); err != nil {
 		op.complete(Status{}, err)
 		return
 	}
@@ -121,9 +121,12 @@ func (op *Op) isend() {
 	e.peers[op.peer].enqueue(op)
 }
 
-func (e *Engine) checkSendLocked(dst int) error {
+func (e *Engine) checkSendLocked(dst int, tag uint64) error {
 	if e.broken != nil {
 		return e.broken
+	}
+	if err := e.contexts.barredBy(tag); err != nil {
+		return err
 	}
 	if dst < 0 || dst >= len(e.peers) {
 		return fmt.Errorf("%w: rank %d of %d", ErrInvalid, dst, len(e.peers))

@@ -31,6 +31,8 @@ type begun struct {
 	comm *Comm  // of the call that is under way
 	lost func() // a member is lost; nil: none is under way, or that was said
 
+	revoked func() // the Comm is revoked; nil: none is under way
+
 	asked map[int]*answer // by rank in the World, while this rank asks; nil: it does not
 	left  int             // of asked, who have neither answered nor been lost
 	done  func()          // called when none is left
@@ -75,13 +77,17 @@ func (cs *Contexts) begunLocked(context int) *begun {
 }
 
 // Begin records that this rank begins a collective call of that kind, until End. It reports whether
-// no member of c is lost; if one is lost later, before End, lost is called once. It must not block.
-func (cs *Contexts) Begin(e progress.Callback, c *Comm, kind uint8, lost func()) (whole bool) {
+// no member of c is lost; if one is lost later, before End, lost is called once, and revoked if c
+// is revoked before End, or was before. They must not block.
+func (cs *Contexts) Begin(e progress.Callback, c *Comm, kind uint8, lost, revoked func()) (whole bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	b := cs.begunLocked(c.Context)
 	b.number++
-	b.kind, b.waits = kind, none
+	b.kind, b.waits, b.revoked = kind, none, revoked
+	if l := cs.live[c.Context]; l != nil && l.revoked != nil {
+		revoked()
+	}
 	for rank := range c.Group.Size() {
 		if e.Lost(c.Group.World(rank)) {
 			return false
@@ -92,12 +98,12 @@ func (cs *Contexts) Begin(e progress.Callback, c *Comm, kind uint8, lost func())
 	return true
 }
 
-// End records that the call is over: its lost is not called any more.
+// End records that the call is over: its lost and revoked are not called any more.
 func (cs *Contexts) End(c *Comm) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	b := cs.begunLocked(c.Context)
-	b.comm, b.lost = nil, nil
+	b.comm, b.lost, b.revoked = nil, nil, nil
 }
 
 // ReachAwaited connects to the ranks that calls wait for, after Engine.ReachAwaited.

@@ -57,8 +57,13 @@ type Group interface {
 // Comm is what makes a Comm: its context and its ranks.
 type Comm struct {
 	Context int
+	ID      uint64 // the same at all its ranks, and no other Comm's
 	Group   Group
 	Source  int // of receives from any of its ranks
+
+	// Revoked tells that a rank of the World has revoked the Comm, and returns the error of
+	// operations on it. It is called once, under the engine's lock, and must not block.
+	Revoked func(by int, reason string) error
 }
 
 // Contexts is what a rank knows of the contexts of its Comms.
@@ -89,6 +94,7 @@ type Contexts struct {
 	live    map[int]*liveContext   // not free, but for the World's and the library's
 	begun   map[int]*begun         // by context: collective calls on its Comm
 	closers map[int]map[int][]byte // by context whose first rank is this one: who has sent CLOSED, and named whom
+	early   map[int]map[int]revoke // by context that was taken and not opened: who has sent what REVOKE
 	asking  []int                  // contexts of Comms whose ranks agree on another context here, see Offer
 	holder  int                    // of them, the one that free is lent to, or none
 }
@@ -113,12 +119,14 @@ type liveContext struct {
 	stage   stage
 	dropped bool             // see Drop
 	waitFor map[int]struct{} // flushing: FLUSHED of these ranks; freeing: the loss of these ranks
+	revoked *revocation      // nil: it is not revoked
 }
 
 // Init makes all contexts free, for a rank of a World of size ranks.
 func (cs *Contexts) Init(rank, size int) {
 	cs.rank, cs.size, cs.holder = rank, size, none
 	cs.live, cs.closers, cs.begun = map[int]*liveContext{}, map[int]map[int][]byte{}, map[int]*begun{}
+	cs.early = map[int]map[int]revoke{}
 	for i := range cs.free {
 		cs.free[i] = ^uint64(0)
 	}
@@ -127,10 +135,16 @@ func (cs *Contexts) Init(rank, size int) {
 }
 
 // Open says that a Comm has a context that Take has given.
-func (cs *Contexts) Open(c *Comm) {
+func (cs *Contexts) Open(e progress.Callback, c *Comm) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	cs.live[c.Context] = &liveContext{comm: c, root: c.Group.World(0)}
+	cs.open(e, &liveContext{comm: c, root: c.Group.World(0)})
+}
+
+// open begins the life of a Comm. Others may have revoked it already.
+func (cs *Contexts) open(e progress.Callback, l *liveContext) {
+	cs.live[l.comm.Context] = l
+	cs.heedEarly(e, l)
 }
 
 // Close says that a Comm is closed here, before Engine.Retire is called for its context, which keep
@@ -147,10 +161,10 @@ func (cs *Contexts) Close(c *Comm, keep bool) {
 // Drop says that the Comm of a context that Take has given is closed here at once, as the call that
 // was to make it has failed. Other ranks may have it. Where one has not even taken the context, all
 // others fail likewise, and it does not become free.
-func (cs *Contexts) Drop(c *Comm) {
+func (cs *Contexts) Drop(e progress.Callback, c *Comm) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	cs.live[c.Context] = &liveContext{comm: c, root: c.Group.World(0), stage: retiring, dropped: true}
+	cs.open(e, &liveContext{comm: c, root: c.Group.World(0), stage: retiring, dropped: true})
 }
 
 // Notices.
@@ -162,6 +176,7 @@ const (
 	noticeAsk                // answer with BEGUN
 	noticeBegun              // how many collective calls were begun, the kind of the last one, whom it waits for
 	noticeFound              // the number of a collective call, and who is missing: rank, and Absence above it
+	noticeRevoke             // the Comm is revoked, see revoke
 )
 
 // A notice, little-endian:
@@ -186,13 +201,16 @@ func (cs *Contexts) Notice(e progress.Callback, src int, body []byte) error {
 	}
 	kind, context := body[0], int(binary.LittleEndian.Uint16(body[2:]))
 	calls := kind >= noticeAsk && kind <= noticeFound
-	if context <= World && !calls || context >= Library {
+	if context <= World && !calls && kind != noticeRevoke || context >= Library {
 		return fmt.Errorf("context %d", context)
 	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if calls {
+	switch {
+	case calls:
 		return cs.inquiry(e, kind, context, src, body[4:])
+	case kind == noticeRevoke:
+		return cs.revokedBy(e, context, src, body[4:])
 	}
 	l := cs.live[context]
 	switch {
@@ -251,6 +269,11 @@ func (cs *Contexts) Gone(e progress.Callback, rank int) {
 	}
 	for context := range cs.closers {
 		cs.allClosed(e, context)
+	}
+	for _, l := range cs.live {
+		if l.revoked != nil {
+			cs.spread(e, l)
+		}
 	}
 	cs.goneFrom(rank)
 }

@@ -30,6 +30,8 @@ type contextsModel struct {
 	ranks []*modelRank
 	made  int // Comms
 
+	revoked map[int]bool // by id of a Comm: some rank has called Revoke
+
 	halves []half
 }
 
@@ -53,6 +55,7 @@ type modelComm struct {
 	comm                 *Comm
 	opened, closed, idle bool
 	dropped              bool // the call that was to make it has failed here
+	revoked              bool // as this rank has heard
 }
 
 // modelItem is a notice, or else a message of a Comm.
@@ -75,11 +78,12 @@ func (r *modelRank) MaxNotice() int        { return 240 }
 func (r *modelRank) Reached(rank int) bool { return r.reached[rank] }
 func (r *modelRank) Lost(rank int) bool    { return r.lost[rank] }
 func (r *modelRank) Reach(rank int)        { r.asked = append(r.asked, rank) }
+func (r *modelRank) Bar(uint64, error)     {}
 func (r *modelRank) Reuse(uint64)          {}
 func (r *modelRank) Forget(int)            {}
 
 func newContextsModel(t *testing.T, seed uint64, n int) *contextsModel {
-	m := &contextsModel{t: t, rng: rand.New(rand.NewPCG(seed, 1))}
+	m := &contextsModel{t: t, rng: rand.New(rand.NewPCG(seed, 1)), revoked: map[int]bool{}}
 	for i := range n {
 		r := &modelRank{m: m, rank: i, in: make([][]modelItem, n), reached: make([]bool, n), lost: make([]bool, n), comms: map[int]*modelComm{}}
 		r.cs.Init(i, n)
@@ -108,7 +112,22 @@ func (m *contextsModel) create() {
 	for _, world := range members {
 		r := m.ranks[world]
 		r.cs.free.set(context, false)
-		r.comms[context] = &modelComm{id: m.made, comm: &Comm{Context: context, Group: order(members)}}
+		c := &modelComm{id: m.made}
+		c.comm = &Comm{Context: context, ID: uint64(m.made) << 31, Group: order(members), Revoked: m.hears(r, c)}
+		r.comms[context] = c
+	}
+}
+
+// hears has a rank hear that a Comm is revoked: once, while it has it, and where somebody has.
+func (m *contextsModel) hears(r *modelRank, c *modelComm) func(by int, reason string) error {
+	return func(by int, reason string) error {
+		require.True(m.t, m.revoked[c.id], "rank %d hears that Comm %d is revoked", r.rank, c.id)
+		require.False(m.t, c.revoked)
+		require.True(m.t, c.opened)
+		require.Equal(m.t, fmt.Sprint(c.id, by), reason)
+		require.Same(m.t, c, r.comms[c.comm.Context])
+		c.revoked = true
+		return nil
 	}
 }
 
@@ -133,12 +152,15 @@ func (m *contextsModel) step(losses bool) {
 	case k > 980 && other.dead:
 		m.gone(r, other.rank)
 	case c == nil:
+	case c.opened && !c.dropped && k < 520:
+		m.revoked[c.id] = true
+		r.cs.Revoke(r, c.comm, fmt.Sprint(c.id, r.rank))
 	case !c.opened && k < 550:
 		c.opened, c.closed, c.dropped = true, true, true
-		r.cs.Drop(c.comm)
+		r.cs.Drop(r, c.comm)
 	case !c.opened:
 		c.opened = true
-		r.cs.Open(c.comm)
+		r.cs.Open(r, c.comm)
 	case k < 800 && !c.dropped:
 		if to := c.comm.Group.World(m.rng.IntN(c.comm.Group.Size())); !c.idle { // what was begun before Close too
 			r.reached[to] = true
@@ -220,11 +242,20 @@ func (m *contextsModel) finish(losses bool) {
 			}
 			continue
 		}
-		for context, c := range r.comms {
+		for _, c := range r.comms {
 			if !c.opened {
 				c.opened = true
-				r.cs.Open(c.comm)
+				r.cs.Open(r, c.comm)
 			}
+		}
+	}
+	m.deliverAll()
+	m.allHaveHeard()
+	for _, r := range m.ranks {
+		if r.dead {
+			continue
+		}
+		for context, c := range r.comms {
 			if !c.closed {
 				c.closed = true
 				r.cs.Close(c.comm, false)
@@ -235,15 +266,7 @@ func (m *contextsModel) finish(losses bool) {
 			}
 		}
 	}
-	for range 1000 {
-		for _, r := range m.ranks {
-			for src := range m.ranks {
-				if !r.dead {
-					m.deliver(r, src)
-				}
-			}
-		}
-	}
+	m.deliverAll()
 	for _, r := range m.ranks {
 		for context, c := range r.comms {
 			if r.dead || losses && m.apart(c.comm) {
@@ -258,12 +281,42 @@ func (m *contextsModel) finish(losses bool) {
 	}
 }
 
+func (m *contextsModel) deliverAll() {
+	for range 1000 {
+		for _, r := range m.ranks {
+			for src := range m.ranks {
+				if !r.dead {
+					m.deliver(r, src)
+				}
+			}
+		}
+	}
+}
+
+// allHaveHeard requires that of the ranks of a Comm that live, and have not all closed it, all have
+// heard that it is revoked, or none.
+func (m *contextsModel) allHaveHeard() {
+	for _, r := range m.ranks {
+		for context, c := range r.comms {
+			if r.dead || !c.revoked || m.torn() {
+				continue
+			}
+			for _, world := range c.comm.Group.(order) {
+				o := m.ranks[world]
+				if k := o.comms[context]; !o.dead && k.id == c.id && !o.cs.free.has(context) {
+					require.True(m.t, k.revoked, "Comm %d %v: rank %d has heard that it is revoked, and rank %d not", c.id, c.comm.Group, r.rank, world)
+				}
+			}
+		}
+	}
+}
+
 // apart reports whether the first rank of a Comm is lost, or two ranks that live have lost each
 // other: then its context may be kept from being used again.
-func (m *contextsModel) apart(c *Comm) bool {
-	if m.ranks[c.Group.World(0)].dead {
-		return true
-	}
+func (m *contextsModel) apart(c *Comm) bool { return m.ranks[c.Group.World(0)].dead || m.torn() }
+
+// torn reports whether two ranks that live have lost each other.
+func (m *contextsModel) torn() bool {
 	for _, r := range m.ranks {
 		if !r.dead && slices.ContainsFunc(m.ranks, func(o *modelRank) bool { return r.lost[o.rank] && !o.dead }) {
 			return true
@@ -273,7 +326,7 @@ func (m *contextsModel) apart(c *Comm) bool {
 }
 
 // TestContextsModel plays the end of contexts in random order: Comms are made of free contexts,
-// used and closed, ranks die, and pairs of ranks lose each other.
+// used, revoked and closed, ranks die, and pairs of ranks lose each other.
 func TestContextsModel(t *testing.T) {
 	first, seeds := uint64(1), uint64(1000)
 	if *contextsSeed != 0 {
@@ -304,7 +357,7 @@ func TestContextsModel(t *testing.T) {
 func TestLossesOfCalls(t *testing.T) {
 	r := newContextsModel(t, 1, 5).ranks[0]
 	c, heard := &Comm{Context: World, Group: order{3, 0, 2}}, 0
-	begin := func(c *Comm) bool { return r.cs.Begin(r, c, 0, func() { heard++ }) }
+	begin := func(c *Comm) bool { return r.cs.Begin(r, c, 0, func() { heard++ }, func() {}) }
 	require.True(t, begin(c))
 	require.Equal(t, []int{3, 0, 2}, r.asked)
 	r.cs.ReachAwaited(r)
@@ -335,7 +388,7 @@ func TestClosedAfterOneSidedLoss(t *testing.T) {
 	for _, r := range m.ranks {
 		r.comms[context] = &modelComm{id: 1, comm: c, opened: true, closed: true, idle: true}
 		r.cs.free.set(context, false)
-		r.cs.Open(c)
+		r.cs.Open(r, c)
 	}
 	sender, receiver, first := m.ranks[0], m.ranks[1], m.ranks[2]
 	sender.reached[1] = true
@@ -387,7 +440,7 @@ func TestNoticeErrors(t *testing.T) {
 // what others say is not kept without bound. And nobody asks again before he was answered.
 func TestNoticesOfCallsAreBounded(t *testing.T) {
 	r := newContextsModel(t, 1, 3).ranks[0]
-	r.cs.Open(&Comm{Context: 7, Group: order{0, 1}})
+	r.cs.Open(r, &Comm{Context: 7, Group: order{0, 1}})
 	r.cs.free.set(7, false)
 	ask := func(context int) []byte { return notice(noticeAsk, context) }
 	found := func(context int) []byte { return notice(noticeFound, context, 1, 0, 2|int(Absent)<<absenceShift) }

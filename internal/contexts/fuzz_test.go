@@ -9,7 +9,7 @@ import (
 // FuzzNotice has one rank send notices of any contents while a Comm without it is opened, used in
 // calls and closed: that one becomes free, and only once both of its ranks have closed it.
 func FuzzNotice(f *testing.F) {
-	for kind := byte(noticeFlush); kind <= noticeFound; kind++ {
+	for kind := byte(noticeFlush); kind <= noticeRevoke; kind++ {
 		f.Add(append([]byte{8}, notice(kind, 1, 0, 1)...))
 		f.Add(append([]byte{4, 0, 8, 0, 8}, notice(kind, 2, 2)...))
 	}
@@ -19,8 +19,8 @@ func FuzzNotice(f *testing.F) {
 		var comms []*Comm
 		for _, r := range m.ranks[:hostile] {
 			r.cs.free.set(context, false)
-			comms = append(comms, &Comm{Context: context, Group: order{0, 1}})
-			r.cs.Open(comms[r.rank])
+			comms = append(comms, &Comm{Context: context, ID: 1, Group: order{0, 1}})
+			r.cs.Open(r, comms[r.rank])
 			r.reached = []bool{true, true, true}
 		}
 		deliver := func() {

@@ -59,7 +59,7 @@ func (w *world) openComm(i int) {
 	for _, r := range members {
 		c.context, _ = r.contexts.Take(free)
 		c.source[r.id] = r.engine.Group(contexts.Base(c.context), c.members)
-		r.contexts.Open(&contexts.Comm{Context: c.context, Group: c.members, Source: c.source[r.id]})
+		r.contexts.Open(nil, &contexts.Comm{Context: c.context, Group: c.members, Source: c.source[r.id]})
 		if old := r.comms[c.context]; old != nil {
 			w.cov[Reused]++
 		}
