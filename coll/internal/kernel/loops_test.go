@@ -7,8 +7,6 @@ import (
 	"reflect"
 	"sort"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 )
 
 // one combines two values.
@@ -24,7 +22,9 @@ func agree[T any](t *testing.T, op Op, k reflect.Kind, a, b, want T) {
 	got := one(op, k, a, b)
 	blank(op, k, octets(&want))
 	blank(op, k, octets(&got))
-	require.True(t, bytes.Equal(octets(&want), octets(&got)), "op %d of %v, %v and %v: %v, want %v", op, k, a, b, got, want)
+	if !bytes.Equal(octets(&want), octets(&got)) {
+		t.Fatalf("op %d of %v, %v and %v: %v, want %v", op, k, a, b, got, want)
+	}
 }
 
 func testIntegers[T Integer](t *testing.T, least, most T) {
