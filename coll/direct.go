@@ -10,130 +10,125 @@ const piece = 128 << 10
 
 // direct is such an operation on one rank.
 type direct struct {
-	c     *call
-	at    func(step, rank int) []byte // what is combined for rank in a step
+	*call
 	steps int
+	each  int       // bytes of a step: of the vector, or of each block for a reduce-scatter
 	most  int       // bytes that at has
 	rooms [2][]byte // of even and odd steps: what the other ranks send, and the result
 	done  [2]struct{ recvs, sends int }
 }
 
-// run begins each step before it combines the one before. Then it calls after, with the result,
-// which begins what follows; that uses room of the library until the step after the next.
-func (d *direct) run(into func(step int) []byte, after func(step int, result []byte)) error {
-	c, n := d.c, d.c.size()
-	room := c.room(2 * d.most * n)
-	d.rooms = [2][]byte{room[:d.most*n], room[d.most*n:]}
+// reduceDirect is the algorithm.
+func reduceDirect(c *call) error {
+	d := direct{call: c}
+	if c.kind == reduceScatter {
+		d.each = max(1, piece/c.element) * c.element
+		d.steps = max(1, pieces(c.out, d.each))
+	} else {
+		d.steps = max(1, pieces(c.in, c.size()*piece))
+		d.each = (len(c.in)/c.element + d.steps - 1) / d.steps * c.element
+	}
+	d.most = len(d.at(0, 0))
+	room := c.room(2 * d.most * c.size())
+	d.rooms = [2][]byte{room[:d.most*c.size()], room[d.most*c.size():]}
+	return d.run()
+}
+
+// at is what is combined for a rank in a step.
+func (d *direct) at(step, rank int) []byte {
+	if d.kind == reduceScatter {
+		return part(d.ofRanks(d.in).block(rank), step*d.each, d.each)
+	}
+	return d.blocks(part(d.in, step*d.each, d.each)).block(rank)
+}
+
+// result is what that becomes: where it stays, or room until it is sent.
+func (d *direct) result(step int) []byte {
+	switch own := d.at(step, d.rank()); {
+	case d.kind == reduceScatter:
+		return part(d.out, step*d.each, d.each)
+	case d.kind == reduce && d.rank() != d.root:
+		return d.rooms[step%2][(d.size()-1)*d.most:][:len(own)]
+	default:
+		return own
+	}
+}
+
+// run begins each step before it combines the one before.
+func (d *direct) run() error {
 	d.begin(0)
 	for step := range d.steps {
 		if step+1 < d.steps {
 			d.begin(step + 1)
 		}
-		result := into(step)
-		if err := d.combine(step, result); err != nil {
+		if err := d.reduce(step); err != nil {
 			return err
 		}
-		recvs, sends := c.recvs.len(), c.sends.len()
-		after(step, result)
+		recvs, sends := d.recvs.len(), d.sends.len()
+		d.spread(step)
 		done := &d.done[step%2]
-		done.recvs, done.sends = c.recvs.len()-recvs, c.sends.len()-sends
+		done.recvs, done.sends = d.recvs.len()-recvs, d.sends.len()-sends
 	}
-	return c.waitAll()
+	return d.waitAll()
 }
 
 // other is the i-th rank whose operand is combined: first those below this one, downwards.
-func (c *call) other(i int) int {
-	if i < c.rank() {
-		return c.rank() - 1 - i
+func (d *direct) other(i int) int {
+	if i < d.rank() {
+		return d.rank() - 1 - i
 	}
 	return i + 1
 }
 
 // begin exchanges a step's operands with all others.
 func (d *direct) begin(step int) {
-	c := d.c
-	n := len(d.at(step, c.rank()))
-	for i := range c.size() - 1 {
-		c.irecv(c.other(i), d.rooms[step%2][i*d.most:][:n])
+	n := len(d.at(step, d.rank()))
+	for i := range d.size() - 1 {
+		d.irecv(d.other(i), d.rooms[step%2][i*d.most:][:n])
 	}
-	for i := range c.size() - 1 {
-		to := c.shifted(i + 1)
-		c.isend(to, d.at(step, to))
+	for i := range d.size() - 1 {
+		to := d.shifted(i + 1)
+		d.isend(to, d.at(step, to))
 	}
 }
 
-// combine waits for the operands of a step, and combines them; after it this rank's own are free.
+// reduce waits for the operands of a step, and combines them; after it this rank's own are free.
 // What followed the step before the last one, and still uses its room, ends before.
-func (d *direct) combine(step int, into []byte) error {
-	c, own, done := d.c, d.at(step, d.c.rank()), d.done[step%2]
-	if err := c.waitRecvs(done.recvs); err != nil {
+func (d *direct) reduce(step int) error {
+	own, into, done := d.at(step, d.rank()), d.result(step), d.done[step%2]
+	if err := d.waitRecvs(done.recvs); err != nil {
 		return err
 	}
-	if err := c.waitSends(done.sends); err != nil {
+	if err := d.waitSends(done.sends); err != nil {
 		return err
 	}
-	for i := range c.size() - 1 {
-		if err := c.waitRecvs(1); err != nil {
+	for i := range d.size() - 1 {
+		if err := d.waitRecvs(1); err != nil {
 			return err
 		}
 		other := d.rooms[step%2][i*d.most:][:len(own)]
-		if c.other(i) < c.rank() {
-			c.combine(into, other, own)
+		if d.other(i) < d.rank() {
+			d.combine(into, other, own)
 		} else {
-			c.combine(into, own, other)
+			d.combine(into, own, other)
 		}
 		own = into
 	}
-	return c.waitSends(c.size() - 1)
+	return d.waitSends(d.size() - 1)
 }
 
-// result is room for the result of a step.
-func (d *direct) result(step int) []byte {
-	n := d.c.size()
-	return d.rooms[step%2][(n-1)*d.most:][:len(d.at(step, d.c.rank()))]
-}
-
-// stepped is a direct operation on vector x, whose steps are as long as each other.
-func (c *call) stepped(x []byte) *direct {
-	elements := len(x) / c.element
-	steps := max(1, pieces(x, c.size()*piece))
-	each := (elements + steps - 1) / steps * c.element
-	d := &direct{c: c, steps: steps, most: len(c.blocks(x[:each]).block(0))}
-	d.at = func(step, rank int) []byte { return c.blocks(part(x, step*each, each)).block(rank) }
-	return d
-}
-
-// allReduceDirect has each rank send its results to all others.
-func allReduceDirect(c *call) error {
-	d := c.stepped(c.in)
-	return d.run(func(step int) []byte { return d.at(step, c.rank()) }, func(step int, result []byte) {
-		for i := range c.size() - 1 {
-			c.irecv(c.other(i), d.at(step, c.other(i)))
+// spread begins to send the result of a step to who wants it.
+func (d *direct) spread(step int) {
+	switch {
+	case d.kind == reduceScatter:
+	case d.kind == reduce && d.rank() != d.root:
+		d.isend(d.root, d.result(step))
+	default:
+		for i := range d.size() - 1 {
+			d.irecv(d.other(i), d.at(step, d.other(i)))
 		}
-		for i := range c.size() - 1 {
-			c.isend(c.shifted(i+1), result)
+		for i := 0; i < d.size()-1 && d.kind == allReduce; i++ {
+			d.isend(d.shifted(i+1), d.result(step))
 		}
-	})
-}
-
-// reduceDirect has each rank send its results to the root.
-func reduceDirect(c *call) error {
-	d := c.stepped(c.in)
-	if c.rank() != c.root {
-		return d.run(d.result, func(_ int, result []byte) { c.isend(c.root, result) })
 	}
-	return d.run(func(step int) []byte { return d.at(step, c.root) }, func(step int, _ []byte) {
-		for i := range c.size() - 1 {
-			c.irecv(c.other(i), d.at(step, c.other(i)))
-		}
-	})
-}
-
-// reduceScatterDirect keeps the results.
-func reduceScatterDirect(c *call) error {
-	each := max(1, piece/c.element) * c.element
-	d := &direct{c: c, steps: max(1, pieces(c.out, each)), most: min(each, len(c.out))}
-	n := len(c.out)
-	d.at = func(step, rank int) []byte { return part(c.in[rank*n:(rank+1)*n], step*each, each) }
-	return d.run(func(step int) []byte { return part(c.out, step*each, each) }, func(int, []byte) {})
 }

@@ -35,11 +35,11 @@ var algorithms = [kinds][]algorithm{
 	},
 	allReduce: {
 		{"doubling", allReduceDoubling, 16 << 10, unlimited},
-		{"direct", allReduceDirect, unlimited, unlimited},
+		{"direct", reduceDirect, unlimited, unlimited},
 	},
 	reduceScatter: {
 		{"doubling", reduceScatterDoubling, 1 << 10, unlimited},
-		{"direct", reduceScatterDirect, unlimited, unlimited},
+		{"direct", reduceDirect, unlimited, unlimited},
 	},
 	scan: {
 		{"doubling", scanDoubling, 64 << 10, unlimited},
