@@ -148,13 +148,20 @@ func TestPieces(t *testing.T) {
 }
 
 func FuzzVariants(f *testing.F) {
-	f.Add(uint64(1), uint16(1000), uint8(4))
-	f.Fuzz(func(t *testing.T, seed uint64, n uint16, offset uint8) {
+	type operation struct {
+		op   Op
+		k    reflect.Kind
+		elem int
+	}
+	var all []operation
+	each(func(op Op, k reflect.Kind, elem int) { all = append(all, operation{op, k, elem}) })
+	for which := range all {
+		f.Add(uint64(which), uint8(which), uint16(300), uint8(5))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, which uint8, n uint16, offset uint8) {
+		o := all[int(which)%len(all)]
 		rng := rand.New(rand.NewPCG(seed, 0))
-		each(func(op Op, k reflect.Kind, elem int) {
-			align := min(elem, 8)
-			check(t, rng, op, k, elem, int(n)%5000, int(offset)*align%64)
-		})
+		check(t, rng, o.op, o.k, o.elem, int(n)%400, int(offset)*min(o.elem, 8)%64)
 	})
 }
 
