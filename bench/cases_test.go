@@ -137,3 +137,27 @@ func TestRanks(t *testing.T) {
 	require.Positive(t, each)
 	require.LessOrEqual(t, each, 600)
 }
+
+func TestColl(t *testing.T) {
+	rows := results(t, "coll", "-op", "allreduce", "-algorithms", "direct,doubling", "-n", "3", "-sizes", "8,100k", "-iters", "10")
+	require.Len(t, rows, 6)
+	for i, size := range []int{8, 100 << 10} {
+		for j, algorithm := range []string{"auto", "direct", "doubling"} {
+			r := rows[3*i+j]
+			require.Equal(t, [6]any{"coll", "allreduce", algorithm, 3, size, 10}, [6]any{r.Test, r.What, r.Kind, r.Ranks, r.Size, r.Iters})
+			require.Positive(t, r.LeastUs)
+			require.LessOrEqual(t, r.LeastUs, r.CallUs)
+			require.InDelta(t, r.CallUs/rows[3*i].CallUs, r.Over, 1e-9)
+		}
+	}
+	for args, want := range map[string]string{
+		"-op sort":                       `-op: there is no operation "sort" (-h lists them)`,
+		"-sizes 8,9":                     "-sizes has 9: elements are float32, give a multiple of 4 bytes",
+		"-op bcast,scan -algorithms all": "-algorithms is for one operation, and -op has bcast,scan",
+		"-op bcast -algorithms fast":     "bcast has all, tree",
+	} {
+		_, stderr, err := cmdtest.Run(t, append([]string{"coll"}, strings.Fields(args)...)...)
+		require.Error(t, err, args)
+		require.Contains(t, stderr, want)
+	}
+}

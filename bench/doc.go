@@ -8,6 +8,7 @@
 //	go run ./bench idle     processor time of a rank that waits, and how long a wake-up takes
 //	go run ./bench echo     net/http in a process that has a goroutine in Recv
 //	go run ./bench alltoall exchanges among more ranks than processors, over those of two ranks
+//	go run ./bench coll     collective operations, and each algorithm beside the automatic choice
 //	go run ./bench overlap  how much of a transfer a computing receiver gets for nothing
 //	go run ./bench flood    memory of a rank that does not receive what three others send
 //	go run ./bench soak     random messages by every kind of call, all compared

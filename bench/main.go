@@ -24,6 +24,7 @@ var tests = []struct {
 	{"idle", "processor time of a rank that waits in Recv, and how long it takes to wake it up, beside a futex", benchkit.NewIdle()},
 	{"echo", "an HTTP echo in a process that has a goroutine in Recv: none, one that sleeps, one to which messages come all the time", benchkit.NewEcho()},
 	{"alltoall", "exchanges in which each rank sends an equal part of so many bytes to each other; -n ranks, over two ranks", benchkit.NewAlltoall()},
+	{"coll", "package coll's operations by bytes of a vector, or of the block of each rank; -n ranks; -algorithms: those, by turns, over the automatic choice", benchkit.NewColl()},
 	{"overlap", "how much of a transfer a computing receiver gets for nothing; each transport and device, with and without the progress goroutine", benchkit.NewOverlap()},
 	{"flood", "memory of a rank that three others flood while it does not receive, or waits for something else; exit code 1 if it outgrows its bound", benchkit.NewFlooding()},
 	{"limits", "what the machine can do at best: a line, copies, sockets, each alone; half round trips, and bandwidths of copies", benchkit.NewLimits()},

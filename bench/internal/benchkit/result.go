@@ -11,7 +11,7 @@ import (
 // bytes.
 type Result struct {
 	Test       string   `json:"test"`
-	What       string   `json:"what,omitempty" col:"what"` // limits
+	What       string   `json:"what,omitempty" col:"what"` // limits; coll: the operation
 	Device     string   `json:"device,omitempty" col:"device"`
 	Transport  string   `json:"transport,omitempty" col:"transport"`
 	Ranks      int      `json:"ranks,omitempty" col:"ranks"` // of the job
@@ -19,7 +19,7 @@ type Result struct {
 	Window     int      `json:"window,omitempty" col:"window"`
 	Sliding    bool     `json:"sliding,omitempty"` // the window
 	Depth      int      `json:"depth,omitempty" col:"depth"`
-	Kind       string   `json:"kind,omitempty" col:"kind"`             // depth: of the queued entries
+	Kind       string   `json:"kind,omitempty" col:"kind"`             // depth: of the queued entries; coll: the algorithm
 	Goroutines int      `json:"goroutines,omitempty" col:"goroutines"` // of each rank, in pairs; msg_s and mb_s are of all
 	Waiter     string   `json:"waiter,omitempty" col:"waiter"`         // echo: beside the server in its process
 	Progress   string   `json:"progress,omitempty" col:"progress"`     // overlap: "goroutine" or "manual"
@@ -29,6 +29,8 @@ type Result struct {
 	MidUs      float64  `json:"mid_us,omitempty"` // median of the averages of 100 parts, without a clock
 	P50Us      float64  `json:"p50_us,omitempty" col:"p50 us"`
 	P99Us      float64  `json:"p99_us,omitempty" col:"p99 us"`
+	CallUs     float64  `json:"call_us,omitempty" col:"call us"`   // coll: median of rounds
+	LeastUs    float64  `json:"least_us,omitempty" col:"least us"` // coll: of rounds
 	MBs        float64  `json:"mb_s,omitempty" col:"MB/s"`
 	MsgS       float64  `json:"msg_s,omitempty" col:"msg/s"`
 	CPUPerGB   float64  `json:"cpu_s_per_gb,omitempty" col:"cpu s/GB"` // processor seconds of both ranks
@@ -47,6 +49,8 @@ type Result struct {
 func (r *Result) compared() (series string, value float64) {
 	series = fmt.Sprint(r.Test, " ", r.Device, " ", r.Kind, " ", r.Size)
 	switch r.Test {
+	case "coll":
+		return fmt.Sprint(r.What, " ", r.Size), r.CallUs
 	case "lat", "alltoall", "depth":
 		return series, r.AvgUs
 	case "echo":

@@ -1,14 +1,15 @@
 /*
  * The other side of bench compare: what bench measures of tagmatch, in MPI, for Open MPI and MPICH.
  *
- *   peer MODE [-s bytes] [-n messages] [-w window] [-d depth] [-k kind] [-t threads] [-c] -p CPU,CPU
+ *   peer MODE [-s bytes] [-n messages] [-w window] [-d depth] [-k kind] [-t threads] [-o operation] [-c] -p CPU,CPU
  *
  *   lat      half round trip
  *   rate     windows of Isend and Irecv, each ended by Waitall and a 4-byte answer (osu_mbw_mr's pattern); also bw
  *   depth    half round trip behind -d entries on each side that do not match: -k posted, unexpected, anysource
  *   threads  half round trip of -t pairs of threads at once, MPI_THREAD_MULTIPLE, for 0.3 s
+ *   coll     collective operation -o among any number of ranks, with vectors of float, or blocks for each rank, of -s bytes
  *
- * -c takes another buffer for each message, from so many that none is in a cache. Rank i runs on the i-th CPU of -p.
+ * -c takes another buffer for each message, from so many that none is in a cache. Rank i runs on the first CPU of -p where i is even, else on the second.
  * Rank 0 prints one JSON object, with the names that bench -json has.
  */
 #define _GNU_SOURCE
@@ -25,8 +26,8 @@
 
 enum { PARTS = 100, PING = 1, PONG = 2, STREAM = 3, ANSWER = 4, FILL = 5, FIRST_OTHER = 100, COLD_BYTES = 256 << 20 };
 
-static int rank, size = 8, iters = 1000, window = 64, depth, threads = 1, cold;
-static const char *kind = "posted";
+static int rank, ranks, size = 8, iters = 1000, window = 64, depth, threads = 1, cold;
+static const char *kind = "posted", *op = "allreduce";
 
 static void fail(const char *what) {
     fprintf(stderr, "peer: %s\n", what);
@@ -260,11 +261,79 @@ static void thread_pairs(void) {
     if (rank == 0) printf("{\"avg_us\":%.4f}\n", 5e5 * (ended - began) * threads / total);
 }
 
+/* A rank's vector or block, of so many elements, and vectors with a block for each rank. */
+static float *mine, *whole, *other;
+static int block;
+
+static void all_reduce(int root) { MPI_Allreduce(MPI_IN_PLACE, mine, block, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }
+static void bcast(int root) { MPI_Bcast(mine, block, MPI_FLOAT, root, MPI_COMM_WORLD); }
+static void all_gather(int root) { MPI_Allgather(mine, block, MPI_FLOAT, whole, block, MPI_FLOAT, MPI_COMM_WORLD); }
+static void reduce_scatter(int root) { MPI_Reduce_scatter_block(whole, mine, block, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }
+static void all_to_all(int root) { MPI_Alltoall(whole, block, MPI_FLOAT, other, block, MPI_FLOAT, MPI_COMM_WORLD); }
+static void barrier(int root) { MPI_Barrier(MPI_COMM_WORLD); }
+
+/* What rank r gives, the sum of that of all, and what the operations leave where rank 0 is the root. */
+static float operand(int r, int i) { return 1 + r + i % 7; }
+static float sum(int i) { return ranks * (ranks + 1) / 2 + ranks * (i % 7); }
+static float given_by_root(int i) { return operand(0, i); }
+static float gathered(int i) { return operand(i / block, i % block); }
+static float scattered(int i) { return sum(rank * block + i); }
+static float exchanged(int i) { return operand(i / block, rank * block + i % block); }
+
+static const struct operation {
+    const char *name;
+    void (*run)(int root);
+    float **result;
+    int blocks; /* of the result; 0: one for each rank */
+    float (*want)(int i);
+} operations[] = {
+    {"allreduce", all_reduce, &mine, 1, sum},
+    {"bcast", bcast, &mine, 1, given_by_root},
+    {"allgather", all_gather, &whole, 0, gathered},
+    {"reducescatter", reduce_scatter, &mine, 1, scattered},
+    {"alltoall", all_to_all, &other, 0, exchanged},
+    {"barrier", barrier, NULL, 1, NULL},
+};
+
+/* Each rank is the root in turn, as in bench coll. */
+static double calls(const struct operation *o, int n) {
+    double start = now();
+    for (int i = 0; i < n; i++) o->run(i % ranks);
+    MPI_Barrier(MPI_COMM_WORLD);
+    return n > 0 ? (now() - start) / n : 0;
+}
+
+static void collective(void) {
+    enum { ROUNDS = 9 };
+    double rounds[ROUNDS], least;
+    int k = iters < ROUNDS ? iters : ROUNDS, all;
+    const struct operation *o = operations, *end = operations + sizeof operations / sizeof *operations;
+    while (o < end && strcmp(o->name, op) != 0) o++;
+    if (o == end) fail("-o is no operation that this program knows");
+    block = size / 4;
+    all = block * ranks;
+    mine = (float *)buffer(size);
+    whole = (float *)buffer((size_t)size * ranks);
+    other = (float *)buffer((size_t)size * ranks);
+    for (int i = 0; i < block; i++) mine[i] = operand(rank, i);
+    for (int i = 0; i < all; i++) whole[i] = operand(rank, i);
+    o->run(0);
+    for (int i = 0; o->want != NULL && i < (o->blocks == 0 ? all : block); i++)
+        if ((*o->result)[i] != o->want(i)) fail("a result is wrong");
+    /* Operands are 0 from now on: sums do not grow. */
+    memset(mine, 0, size);
+    memset(whole, 0, (size_t)size * ranks);
+    calls(o, warm_up());
+    for (int i = 0; i < k; i++) rounds[i] = 1e6 * calls(o, (long)iters * (i + 1) / k - (long)iters * i / k);
+    least = quantile(rounds, k, 0);
+    if (rank == 0) printf("{\"call_us\":%.4f,\"least_us\":%.4f}\n", quantile(rounds, k, 0.5), least);
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "", *cpus = "";
-    int o, ranks, given, asked;
+    int o, given, asked;
     optind = 2;
-    while ((o = getopt(argc, argv, "s:n:w:d:k:t:cp:")) != -1) {
+    while ((o = getopt(argc, argv, "s:n:w:d:k:t:o:cp:")) != -1) {
         switch (o) {
         case 's': size = atoi(optarg); break;
         case 'n': iters = atoi(optarg); break;
@@ -272,6 +341,7 @@ int main(int argc, char **argv) {
         case 'd': depth = atoi(optarg); break;
         case 'k': kind = optarg; break;
         case 't': threads = atoi(optarg); break;
+        case 'o': op = optarg; break;
         case 'c': cold = 1; break;
         case 'p': cpus = optarg; break;
         default: return 2;
@@ -282,7 +352,7 @@ int main(int argc, char **argv) {
     MPI_Init_thread(&argc, &argv, asked, &given);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (ranks != 2) fail("start it as two ranks");
+    if (ranks != 2 && strcmp(mode, "coll") != 0) fail("start it as two ranks");
     if (given < asked) fail("this MPI has no MPI_THREAD_MULTIPLE");
     if (size < 0 || iters < 1 || window < 1 || depth < 0) fail("a number is too small");
     if (strcmp(mode, "lat") == 0)
@@ -293,8 +363,10 @@ int main(int argc, char **argv) {
         behind();
     else if (strcmp(mode, "threads") == 0)
         thread_pairs();
+    else if (strcmp(mode, "coll") == 0)
+        collective();
     else
-        fail("MODE is lat, rate, bw, depth or threads");
+        fail("MODE is lat, rate, bw, depth, threads or coll");
     MPI_Finalize();
     return 0;
 }
