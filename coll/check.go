@@ -24,7 +24,7 @@ func (c *call) description() string {
 	if c.rooted() {
 		fmt.Fprintf(&b, ", root %d", c.root)
 	}
-	if c.alloc == nil && c.element > 0 {
+	if c.kind < gatherV && c.element > 0 { // the lengths of the V calls are each member's own
 		fmt.Fprintf(&b, ", %d elements", c.bytes()/c.element)
 	}
 	return b.String()
