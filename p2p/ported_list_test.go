@@ -30,8 +30,10 @@ func TestPortedList(t *testing.T) {
 
 	files, err := filepath.Glob("ported_*_test.go")
 	require.NoError(t, err)
+	collective, err := filepath.Glob("../coll/ported_*_test.go")
+	require.NoError(t, err)
 	found := map[string]string{}
-	for _, file := range files {
+	for _, file := range append(files, collective...) {
 		code, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, test := range portedTest.FindAllStringSubmatch(string(code), -1) {
