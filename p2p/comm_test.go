@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -292,7 +293,7 @@ func TestDupInSequence(t *testing.T) {
 
 func eventually(t *testing.T, cond func() bool) {
 	t.Helper()
-	require.Eventually(t, cond, 20*time.Second, time.Millisecond)
+	require.Eventually(t, cond, testlevel.Patience(20*time.Second), time.Millisecond)
 }
 
 func TestCollectiveErrors(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -26,7 +27,7 @@ func TestQueueAll(t *testing.T) {
 			require.NoError(t, w.Comm().Send(background, peer, p2p.Tag(i), make([]byte, i)))
 		}
 		got := map[uint64]p2p.Status{}
-		soon, cancel := context.WithTimeout(background, 30*time.Second)
+		soon, cancel := context.WithTimeout(background, testlevel.Patience(30*time.Second))
 		defer cancel()
 		for loop := range 2 {
 			for c, err := range q.All(soon) {

@@ -113,10 +113,11 @@ type MR interface {
 	Addr() uint64
 	Len() int
 	// Dereg deregisters the region. A peer that uses its rkey afterwards gets REM_ACCESS_ERR, also
-	// one in the middle of a transfer. The memory is not accessed after Dereg has returned nil,
-	// except that a peer which is copying from it may finish a chunk, whose data it then discards.
-	// It fails with EBUSY where the region is not quiet, see QuietMR. Of a queue pair that was
-	// destroyed, or reset, with EBUSY the memory may be written to later, too.
+	// one in the middle of a transfer, or RETRY_EXC_ERR where this answer is lost, which comes
+	// once. The memory is not accessed after Dereg has returned nil, except that a peer which is
+	// copying from it may finish a chunk, whose data it then discards. It fails with EBUSY where
+	// the region is not quiet, see QuietMR. Of a queue pair that was destroyed, or reset, with
+	// EBUSY the memory may be written to later, too.
 	Dereg() error
 }
 

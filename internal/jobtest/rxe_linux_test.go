@@ -19,12 +19,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	_ "github.com/tagmatch/tagmatch/verbs/ibverbs"
 )
 
 // ipcVar is an IPC namespace that ranks from 2 on enter.
 const ipcVar = "JOBTEST_IPC"
+
+// wireLoss is how many packets test/vm's wire loses; "": none.
+var wireLoss = os.Getenv("TAGMATCH_TEST_LOSS")
 
 // In the machine of test/vm the ranks are on the two devices rv0 and rv1 by turns. The interfaces
 // of these, v0 and v1, are the ends of a wire.
@@ -80,7 +84,7 @@ func TestRXE(t *testing.T) {
 			mine, err1 := os.Readlink("/proc/self/ns/ipc")
 			its, err2 := os.Readlink(name)
 			return err1 == nil && err2 == nil && mine != its
-		}, 20*time.Second, time.Millisecond)
+		}, testlevel.Patience(20*time.Second), time.Millisecond)
 		job{n: 4, role: "rxe-across", device: "shm,rdma", arg: 60, env: []string{ipcVar + "=" + name}}.succeed(t)
 	})
 	t.Run("computes", func(t *testing.T) {
@@ -96,7 +100,7 @@ func TestRXE(t *testing.T) {
 		t.Log(r.out)
 	})
 	t.Run("cut", func(t *testing.T) {
-		defer func() { require.NoError(t, exec.Command("tc", "qdisc", "del", "dev", "v0", "root").Run()) }()
+		defer func() { require.NoError(t, lose(wireLoss)) }()
 		r := job{n: 2, role: "rxe-cut", device: "rdma", env: byItself}.run(t)
 		require.Equal(t, 2, strings.Count(r.out, "told after"), "%s%s", r.out, r.err)
 		t.Log(r.out)
@@ -114,6 +118,9 @@ func onWires(w *p2p.World, wires, transport string) error {
 // rxePingPongRole bounces argVar messages of each size, of which each has bytes of its own.
 func rxePingPongRole(ctx context.Context, w *p2p.World) error {
 	for _, size := range []int{0, 1, 8, 300, 8 << 10, 8<<10 + 1, 100_000, 3 << 20} {
+		if size > 1<<20 && wireLoss != "" {
+			break // each packet of a READ that is lost costs rxe a second
+		}
 		if err := bounce(ctx, w, int(number(argVar)), size); err != nil {
 			return fmt.Errorf("%d bytes: %w", size, err)
 		}
@@ -176,6 +183,14 @@ func rxeComputesRole(ctx context.Context, w *p2p.World) error {
 		}
 	}
 	return nil
+}
+
+// lose has the wire lose so many of the packets that leave v0; "": none.
+func lose(percent string) error {
+	if percent == "" {
+		return command("tc", "qdisc", "del", "dev", "v0", "root")
+	}
+	return command("tc", "qdisc", "replace", "dev", "v0", "root", "netem", "limit", "100000", "loss", percent)
 }
 
 // command runs a command of this host.
@@ -267,7 +282,7 @@ func rxeCutRole(ctx context.Context, w *p2p.World) error {
 	start, peer := time.Now(), 1-w.Rank()
 	var err error
 	if w.Rank() == 0 {
-		if err := command("tc", "qdisc", "add", "dev", "v0", "root", "netem", "loss", "100%"); err != nil {
+		if err := lose("100%"); err != nil {
 			return err
 		}
 		for err == nil {

@@ -29,7 +29,10 @@ func TestSuite(t *testing.T) {
 }
 
 func TestStillFails(t *testing.T) {
+	t.Setenv("TAGMATCH_TEST_SLOW", "")
 	require.Equal(t, time.Hour, testlevel.Patience(time.Hour))
+	t.Setenv("TAGMATCH_TEST_SLOW", "1")
+	require.Equal(t, 6*time.Hour, testlevel.Patience(time.Hour))
 	leftOut.StillFails(t, "TestSuite")
 }
 

@@ -16,16 +16,18 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// notOnRXE are the tests that are not for the kernel's software RDMA.
+// notOnRXE are the tests that do not hold on the kernel's software RDMA.
 var notOnRXE = testlevel.LeftOut{
-	"AllAtOnce": "in a machine without KVM its 1,600 queue pairs take minutes",
-	"Hostile":   "rxe says LOC_QP_OP_ERR instead of LOC_LEN_ERR of a message that is longer than any receive",
+	"HostileLength": "rxe says LOC_QP_OP_ERR instead of LOC_LEN_ERR of a message that is longer than any receive",
 }
 
-// TestRXE runs the suite on the kernel's software RDMA: test/vm has two devices on a wire.
+// TestRXE runs the suite on the kernel's software RDMA: test/vm has two devices on a wire. In a
+// machine without KVM the queue pairs of 40 ranks would take minutes.
 func TestRXE(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: rxeDevices, New: newRC, Unheard: true, LeftOut: notOnRXE})
+	transporttest.Run(t, transporttest.Harness{Devices: rxeDevices, New: newRC, Unheard: true, Ranks: 8, LeftOut: notOnRXE})
 }
+
+func TestRXELeftOut(t *testing.T) { notOnRXE.StillFails(t, "TestRXE/seed=1") }
 
 // rxeDevices opens devices by turns on the ports that test/vm names.
 func rxeDevices(t *testing.T, n int, _ transporttest.Options) *transporttest.Job {

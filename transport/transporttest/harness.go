@@ -133,6 +133,7 @@ func (h Harness) run(t *testing.T, seed uint64) {
 		test("RefusedHello", testRefusedHello)
 		test("Stranger", testStranger)
 		test("Hostile", testHostile)
+		test("HostileLength", testHostileLength)
 		test("HostileLine", testHostileLine)
 		test("HostileHello", testHostileHello)
 		test("HostileNoise", testHostileNoise)

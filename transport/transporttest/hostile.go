@@ -91,10 +91,8 @@ func testHostile(t *testing.T, h Harness, opts Options) {
 		"untagged without a kind":  header(verbs.TMHNoTag, 1),
 		"untagged of unknown kind": {0, 200, 1, 2},
 		"control above the limit":  append([]byte{0, 1}, make([]byte, 500)...),
-		"larger than any buffer":   header(verbs.TMHEager, 100000),
 	} {
-		victim := attack(t, h, opts, name, func(p *impostor, _ *rank) { p.say(msg) })
-		require.Len(t, victim.messages(1), 0, "%s: nothing is delivered", name)
+		attackBy(t, h, opts, name, msg)
 	}
 	for name, wr := range map[string]verbs.SendWR{
 		"a write to nowhere":  {Opcode: verbs.WRRDMAWrite, RemoteAddr: 4096, RKey: 1},
@@ -117,6 +115,18 @@ func testHostile(t *testing.T, h Harness, opts Options) {
 		p.say(header(verbs.TMHEager, 16))
 	})
 	require.Len(t, victim.messages(1), 1)
+}
+
+// attackBy is an attack by one message.
+func attackBy(t *testing.T, h Harness, opts Options, name string, msg []byte) {
+	t.Helper()
+	victim := attack(t, h, opts, name, func(p *impostor, _ *rank) { p.say(msg) })
+	require.Len(t, victim.messages(1), 0, "%s: nothing is delivered", name)
+}
+
+// testHostileLength sends more than any receive takes.
+func testHostileLength(t *testing.T, h Harness, opts Options) {
+	attackBy(t, h, opts, "larger than any buffer", header(verbs.TMHEager, 100_000))
 }
 
 // testHostileNoise sends random bytes behind a valid opcode.

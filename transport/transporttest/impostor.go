@@ -179,10 +179,10 @@ func (p *impostor) poll() {
 	}
 }
 
-// Complete implements verbs.Handler.
+// Complete implements verbs.Handler. Where the refusal is lost, there is no other answer.
 func (p *impostor) Complete(wc *verbs.WC) bool {
 	switch wc.Status {
-	case verbs.WCRemInvReqErr, verbs.WCRemAccessErr, verbs.WCRemOpErr:
+	case verbs.WCRemInvReqErr, verbs.WCRemAccessErr, verbs.WCRemOpErr, verbs.WCRetryExcErr:
 		p.refused = true
 	}
 	return false

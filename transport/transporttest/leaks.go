@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"go.uber.org/goleak"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // checkLeaks fails the test if goroutines or descriptors are left at its end. Call it first, so
@@ -17,7 +19,7 @@ func checkLeaks(t *testing.T) {
 	before := openFiles()
 	t.Cleanup(func() {
 		goleak.VerifyNone(t, ignore)
-		end := time.Now().Add(2 * time.Second)
+		end := time.Now().Add(testlevel.Patience(2 * time.Second))
 		for openFiles() > before && time.Now().Before(end) {
 			runtime.Gosched()
 		}

@@ -60,7 +60,7 @@ func wantEvent(t *testing.T, d verbs.Device, event verbs.AsyncEventType) (got ve
 		var ok bool
 		got, ok = d.PollAsync()
 		return ok && got.Type == event && got.QP == 0
-	}, 20*time.Second, 10*time.Millisecond, event.String())
+	}, testlevel.Patience(20*time.Second), 10*time.Millisecond, event.String())
 	return got
 }
 

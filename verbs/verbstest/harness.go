@@ -327,6 +327,11 @@ func (n *node) want(wrid uint64, status verbs.WCStatus) verbs.WC {
 	return w
 }
 
+// refused reports whether a request that its peer refuses with want may have the status got.
+func (e *env) refused(got, want verbs.WCStatus) bool {
+	return got == want || e.opts.Lossy && got == verbs.WCRetryExcErr
+}
+
 // none checks that there is no completion.
 func (n *node) none() {
 	n.e.t.Helper()

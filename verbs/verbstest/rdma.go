@@ -201,7 +201,11 @@ func testReadDeregistered(e *env, a, b *node) {
 				}
 			}
 		}
-		a.want(1, verbs.WCRemAccessErr)
+		w := a.next()
+		unheard := polls > 0 && e.opts.DeafReads && w.Status == verbs.WCRetryExcErr
+		if w.WRID != 1 || !unheard && !e.refused(w.Status, verbs.WCRemAccessErr) {
+			e.t.Fatalf("after %d polls: %+v", polls, w)
+		}
 		b.wantFailure(verbs.EventQPAccessErr, qb)
 		e.inErr(qa, qb)
 	}

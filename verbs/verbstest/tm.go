@@ -28,8 +28,13 @@ type TagOptions struct {
 	ByItself bool // the device works while nobody polls it, and may be faster than the test
 	NoEvents bool // a queue pair that fails has no event, except by the end of its peer's device
 
-	// Patience is for how long a test waits for what should happen, where the devices are slow, or
-	// a wire loses packets. Default 20 s.
+	// A responder refuses once and then is silent (TMO 8.3). What it has refused ends with
+	// RETRY_EXC_ERR where that was lost.
+	Lossy     bool // the wire loses packets
+	DeafReads bool // a READ whose data have begun to come ignores that it is refused
+
+	// Patience is for how long a test waits for what should happen, where the devices are slow.
+	// Default 20 s, see testlevel.Patience.
 	Patience time.Duration
 
 	LeftOut testlevel.LeftOut // the rules and scenarios that do not hold
