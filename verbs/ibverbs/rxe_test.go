@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -45,8 +46,9 @@ func init() {
 	}
 }
 
+// TestRXE: a long READ over a wire that loses packets takes many timeouts.
 func TestRXE(t *testing.T) {
-	verbstest.Run(t, open, verbstest.TagOptions{Silent: true, ByItself: true, NoEvents: true, LeftOut: leftOut,
+	verbstest.Run(t, open, verbstest.TagOptions{Silent: true, ByItself: true, NoEvents: true, LeftOut: leftOut, Patience: time.Minute,
 		Lossy: os.Getenv("TAGMATCH_TEST_LOSS") != "", DeafReads: true})
 }
 
