@@ -41,11 +41,12 @@ func stubHarness(open transporttest.Opener, tags bool) transporttest.Harness {
 	}}
 }
 
-// TestStubTransports plays the suite of transports over the stand-in.
+// TestStubTransports plays the suite of transports over the stand-in. What C is given must be
+// neither freed nor moved.
 func TestStubTransports(t *testing.T) {
 	testlevel.SkipIfQuick(t)
 	if os.Getenv(onStub) == "" {
-		again(t, stub(t), "TestStubTransports", "TMSTUB_UNTAGGED=33", "TMSTUB_CANCELED=lost")
+		again(t, stub(t), "TestStubTransports", "TMSTUB_UNTAGGED=33", "TMSTUB_CANCELED=lost", "GOGC=1", "GODEBUG=clobberfree=1")
 		return
 	}
 	t.Run("rc", func(t *testing.T) { transporttest.Run(t, stubHarness(newRC, false)) })
