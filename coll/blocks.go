@@ -26,5 +26,8 @@ func part(b []byte, at, n int) []byte {
 	return b[at:min(at+n, len(b))]
 }
 
+// piece is how many bytes a message of a chain has.
+const piece = 128 << 10
+
 // pieces is how many parts of n bytes b has.
 func pieces(b []byte, n int) int { return (len(b) + n - 1) / n }

@@ -130,10 +130,10 @@ func TestAlgorithms(t *testing.T) {
 
 // lengths are those around the borders of what depends on them, in elements.
 func lengths(n int) []int {
-	const each = piece / 16
-	list := []int{0, 1, n - 1, n, n + 1, 100, each - 1, each + 1, each*n*2 + 5}
+	const each, step = piece / 16, stepBytes / 16
+	list := []int{0, 1, n - 1, n, n + 1, 100, each - 1, each + 1, step + 5}
 	if testlevel.CI() && n <= 9 {
-		list = append(list, each, each*n, each*n*3-1, 4*each*n+1)
+		list = append(list, each, each*n, step, 3*step-1)
 	}
 	return list
 }

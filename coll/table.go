@@ -34,7 +34,7 @@ var algorithms = [kinds][]algorithm{
 		{"direct", reduceDirect, unlimited, unlimited},
 	},
 	allReduce: {
-		{"doubling", allReduceDoubling, 16 << 10, unlimited},
+		{"doubling", allReduceDoubling, 32 << 10, unlimited},
 		{"direct", reduceDirect, unlimited, unlimited},
 	},
 	reduceScatter: {
