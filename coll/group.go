@@ -42,24 +42,13 @@ func New(ctx context.Context, c *p2p.Comm) (*Group, error) {
 	if err != nil {
 		return nil, wrapf("new: %w", err)
 	}
-	g, err := newGroup(own)
-	if err == nil {
-		err = g.sameRules(ctx)
-	}
-	if err != nil {
+	rules, wrong := readRules()
+	g := &Group{comm: own, rules: rules}
+	if err := errors.Join(wrong, g.sameRules(ctx)); err != nil { // the others hear of what is wrong here
 		own.Close()
 		return nil, wrapf("new: %w", err)
 	}
 	return g, nil
-}
-
-// newGroup makes a Group that owns c.
-func newGroup(c *p2p.Comm) (*Group, error) {
-	r, err := readRules()
-	if err != nil {
-		return nil, err
-	}
-	return &Group{comm: c, rules: r}, nil
 }
 
 // Rank is this process's rank in the Group, which is that in its Comm.
