@@ -26,7 +26,7 @@ func each(t *testing.T, n int, f func(g *coll.Group, w *p2p.World)) {
 
 // TestArguments: each mistake is named, on a Group of one rank.
 func TestArguments(t *testing.T) {
-	type pointer struct{ p *int }
+	type pointer struct{ P [2]*int }
 	for want, call := range map[string]func(g *coll.Group) error{
 		"coll: bcast: invalid argument: root 1 is out of range: members go from 0 to 0": func(g *coll.Group) error {
 			return coll.Bcast(background, g, 1, []int32{1})

@@ -1,10 +1,11 @@
-// Allreduce adds up vectors of all ranks in a ring, checks the sums and prints times and bandwidths
-// as nccl-tests do.
+// Allreduce adds up vectors of all ranks, checks the sums and prints times and bandwidths as
+// nccl-tests do.
 //
-//	go run ./examples/allreduce [-n 4] [-sizes 1k,1m,64m] [-iters 20] [-type float32|float64]
+//	go run ./examples/allreduce [-n 4] [-sizes 1k,1m,64m] [-iters 20] [-type float64] [-ring]
 //
 // Started plainly it launches itself as -n ranks on this host; under a launcher all ranks take
-// part. ring.go is the algorithm, for programs to copy; docs/embedding.md explains it.
+// part. The sums are those of package coll. With -ring they are those of ring.go, which shows how a
+// library of collectives uses p2p: docs/embedding.md explains it.
 //
 // Concurrency: each rank has one goroutine.
 package main
@@ -19,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tagmatch/tagmatch/coll"
 	"github.com/tagmatch/tagmatch/launch"
 	"github.com/tagmatch/tagmatch/p2p"
 )
@@ -42,6 +44,7 @@ func start() (code int, err error) {
 	n := flag.Int("n", 2, "`ranks` of the job, where this command starts it")
 	iters := flag.Int("iters", 20, "sums of each size")
 	kind := flag.String("type", "float32", "`type` of the elements: float32 or float64")
+	ring := flag.Bool("ring", false, "add up by the ring of this example")
 	flag.Parse()
 	switch {
 	case flag.NArg() > 0:
@@ -57,9 +60,9 @@ func start() (code int, err error) {
 		return code, err
 	}
 	if *kind == "float32" {
-		return 0, run[float32](context.Background(), sizes, *iters, *kind)
+		return 0, run[float32](context.Background(), sizes, *iters, *kind, *ring)
 	}
-	return 0, run[float64](context.Background(), sizes, *iters, *kind)
+	return 0, run[float64](context.Background(), sizes, *iters, *kind, *ring)
 }
 
 // parseSizes reads a list such as 8,1k,4m.
@@ -77,30 +80,29 @@ func parseSizes(text string) (sizes []int, err error) {
 }
 
 // run is one rank.
-func run[T Float](ctx context.Context, sizes []int, iters int, kind string) error {
+func run[T Float](ctx context.Context, sizes []int, iters int, kind string, ring bool) error {
 	w, err := p2p.Init(ctx, p2p.Config{})
 	if err != nil {
 		return err
 	}
 	defer w.Close()
-	// A library takes a Comm of its own: its messages meet no others.
-	c, err := w.Comm().Dup(ctx)
+	sum, end, err := summation[T](ctx, w.Comm(), ring)
 	if err != nil {
 		return err
 	}
-	if c.Rank() == 0 {
-		fmt.Printf("%d ranks, %s\n", c.Size(), kind)
+	if w.Rank() == 0 {
+		fmt.Printf("%d ranks, %s\n", w.Size(), kind)
 		fmt.Printf("%12s %12s %12s %12s %12s %8s\n", "bytes", "elements", "us", "algbw GB/s", "busbw GB/s", "wrong")
 	}
 	var wrong int
 	for _, size := range sizes {
-		bad, err := measure[T](ctx, w, c, size, iters)
+		bad, err := measure(w, sum, size, iters)
 		if err != nil {
 			return fmt.Errorf("%d bytes: %w", size, err)
 		}
 		wrong += bad
 	}
-	if err := c.Close(); err != nil {
+	if err := end(); err != nil {
 		return err
 	}
 	if err := w.Shutdown(ctx); err != nil {
@@ -112,8 +114,25 @@ func run[T Float](ctx context.Context, sizes []int, iters int, kind string) erro
 	return nil
 }
 
+// summation returns what makes a vector the sum of all ranks' vectors, and what ends that.
+func summation[T Float](ctx context.Context, c *p2p.Comm, ring bool) (sum func([]T) error, end func() error, err error) {
+	if ring {
+		// A library takes a Comm of its own: its messages meet no others.
+		own, err := c.Dup(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		return func(x []T) error { return AllReduce(ctx, own, x) }, own.Close, nil
+	}
+	g, err := coll.New(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(x []T) error { return coll.AllReduce(ctx, g, coll.Sum[T](), x) }, g.Close, nil
+}
+
 // measure adds up vectors of one size: it times iters sums between two that it checks.
-func measure[T Float](ctx context.Context, w *p2p.World, c *p2p.Comm, size, iters int) (wrong int, err error) {
+func measure[T Float](w *p2p.World, sum func([]T) error, size, iters int) (wrong int, err error) {
 	// Ranks of one host map this memory, and copy from each other without the kernel.
 	memory, err := w.Alloc(max(size, 1))
 	if err != nil {
@@ -121,25 +140,25 @@ func measure[T Float](ctx context.Context, w *p2p.World, c *p2p.Comm, size, iter
 	}
 	defer func() { err = errors.Join(err, memory.Close()) }()
 	data := p2p.Elements[T](memory.Bytes())
-	before, err := verify(ctx, c, data)
+	before, err := verify(w, sum, data)
 	if err != nil {
 		return 0, err
 	}
 	clear(data) // of zeros, so that the sums do not grow without end
 	begin := time.Now()
 	for range iters {
-		if err := AllReduce(ctx, c, data); err != nil {
+		if err := sum(data); err != nil {
 			return 0, err
 		}
 	}
 	perSum := time.Since(begin).Seconds() / float64(iters)
-	after, err := verify(ctx, c, data)
+	after, err := verify(w, sum, data)
 	if err != nil {
 		return 0, err
 	}
 	wrong = before + after
-	if c.Rank() == 0 {
-		bytes, n := float64(len(p2p.Bytes(data))), float64(c.Size())
+	if w.Rank() == 0 {
+		bytes, n := float64(len(p2p.Bytes(data))), float64(w.Size())
 		alg := bytes / perSum / 1e9
 		fmt.Printf("%12.0f %12d %12.1f %12.2f %12.2f %8d\n", bytes, len(data), perSum*1e6, alg, alg*2*(n-1)/n, wrong)
 	}
@@ -147,13 +166,13 @@ func measure[T Float](ctx context.Context, w *p2p.World, c *p2p.Comm, size, iter
 }
 
 // verify adds up vectors that tell their ranks, and returns how many elements are wrong anywhere.
-func verify[T Float](ctx context.Context, c *p2p.Comm, data []T) (wrong int, err error) {
-	fill(data, c.Rank())
-	if err := AllReduce(ctx, c, data); err != nil {
+func verify[T Float](w *p2p.World, sum func([]T) error, data []T) (wrong int, err error) {
+	fill(data, w.Rank())
+	if err := sum(data); err != nil {
 		return 0, err
 	}
-	count := []float64{float64(check(data, c.Size()))}
-	if err := AllReduce(ctx, c, count); err != nil {
+	count := []T{T(check(data, w.Size()))}
+	if err := sum(count); err != nil {
 		return 0, err
 	}
 	return int(count[0]), nil

@@ -31,7 +31,8 @@ func TestAllReduce(t *testing.T) {
 				if device == "tcp" {
 					kind, element = "float32", 4
 				}
-				stdout, stderr, err := cmdtest.Run(t, "-n", fmt.Sprint(n), "-iters", "2", "-sizes", sizes, "-type", kind)
+				ring := fmt.Sprintf("-ring=%v", (n == 2) == (device == "tcp"))
+				stdout, stderr, err := cmdtest.Run(t, "-n", fmt.Sprint(n), "-iters", "2", "-sizes", sizes, "-type", kind, ring)
 				require.NoError(t, err, stderr)
 				lines := strings.Split(strings.TrimSpace(stdout), "\n")
 				require.Len(t, lines, 5, stdout)
