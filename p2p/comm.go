@@ -54,7 +54,7 @@ func (c *Comm) init(w *World, context int, id uint64, g *group) {
 	if context != contexts.World { // whose losses are acknowledged with those of raw receives
 		c.any = source(w.eng.Group(c.base, members{g, c.size}))
 	}
-	c.comm = contexts.Comm{Context: context, ID: id, Group: members{g, c.size}, Source: int(c.any), Revoked: c.markRevoked}
+	c.comm = contexts.Comm{Context: context, ID: id, Group: members{g, c.size}, Source: int(c.any), Revoked: c.markRevoked, Suspect: c.suspect}
 	c.open.Store(int64(c.size))
 	c.calls.init()
 }

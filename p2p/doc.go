@@ -115,8 +115,9 @@
 // Operations with a lost rank end with a *PeerError, on both sides; other ranks continue with both.
 // Receives and probes from any source end so too, until AckFailures is told of the rank. Dup, Split
 // and Barrier succeed, or end with a *PeerError within half a second once a rank knows of the loss.
-// Who gives up after a loss ends the calls of those that wait for it by Revoke of their Comm. After
-// a loss Shutdown returns a *PeerError that names all ranks that World.Failed lists.
+// Who gives up after a loss ends the calls of those that wait for it by Revoke of their Comm, and
+// Shrink makes a Comm of the survivors. After a loss Shutdown returns a *PeerError that names all
+// ranks that World.Failed lists.
 //
 // Rank 0 serves the store. A rank that it cannot reach any more is lost for all. Without the store
 // each rank finds losses by itself, where it waits for messages or makes collective calls: see

@@ -108,7 +108,8 @@ func (c *Comm) Close() error {
 	}
 	if c.closed.CompareAndSwap(false, true) {
 		c.open.Store(0)
-		c.w.contexts.Close(&c.comm, !c.inStep())
+		keep := !c.inStep()
+		_ = c.w.eng.Call(func(e progress.Callback) { c.w.contexts.Close(e, &c.comm, keep) }) // else nobody uses contexts any more
 		c.w.eng.Retire(c.base, errCommClosed)
 	}
 	return nil
@@ -255,8 +256,7 @@ func (c *Comm) agree(ctx context.Context, member bool) (context int, err error) 
 			return 0, nil
 		}
 		if all && o.closing == (contexts.Set{}) {
-			return 0, errorf(ErrFull, "no context is free on all ranks: %d Comms may live at once beside World.Comm, close some on all their ranks",
-				contexts.Library-1)
+			return 0, errFull()
 		}
 		c.w.eng.Poll() // a Comm of this rank alone receives nothing above
 		runtime.Gosched()

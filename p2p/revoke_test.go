@@ -184,6 +184,7 @@ func TestRevokedMessages(t *testing.T) {
 func TestRevokeWorldComm(t *testing.T) {
 	p2ptest.Run(t, 5, func(w *p2p.World) {
 		c := dup(t, w.Comm())
+		barrier(t, c)
 		if w.Rank() == 3 {
 			require.NoError(t, w.Comm().Revoke("w"))
 		}

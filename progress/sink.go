@@ -220,7 +220,7 @@ func (s *sink) Fin(src int, appCtx uint32) {
 		return
 	}
 	if op := e.requestOfLocked(src, appCtx); op != nil {
-		op.endRequest(e.sentStatus(op.tag, len(op.buf)), e.contexts.barredBy(op.tag)) // perhaps for a message that was discarded
+		op.endRequest(e.sentStatus(op.tag, len(op.buf)), e.contexts.barredBy(op.tag)) // perhaps of a message that was discarded
 	}
 }
 

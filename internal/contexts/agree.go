@@ -1,7 +1,6 @@
 package contexts
 
 import (
-	"math/bits"
 	"slices"
 )
 
@@ -49,14 +48,20 @@ func (cs *Contexts) Take(from Set) (context int, ok bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.holder = none
-	for i, w := range from {
-		if w != 0 {
-			context = 64*i + bits.TrailingZeros64(w)
-			cs.free.set(context, false)
-			return context, true
-		}
+	if context = from.first(); context == none {
+		return 0, false
 	}
-	return 0, false
+	cs.free.set(context, false)
+	return context, true
+}
+
+// TakeOnly is Take of one context that is free, or of none.
+func (cs *Contexts) TakeOnly(context int) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.holder = none; context != none {
+		cs.free.set(context, false)
+	}
 }
 
 // within reports whether all members of a group are members of outer too.

@@ -232,8 +232,11 @@ func (cs *Contexts) concerns(context, src int) bool {
 	if l := cs.live[context]; l != nil {
 		return l.comm.Group.Contains(src)
 	}
-	return !cs.free.has(context)
+	return cs.making(context)
 }
+
+// making reports whether a context, which is that of no Comm here, may be that of one soon.
+func (cs *Contexts) making(context int) bool { return !cs.free.has(context) || cs.holder != none }
 
 // inquiry takes the notices of collective calls. The caller holds mu.
 func (cs *Contexts) inquiry(e progress.Callback, kind byte, context, src int, body []byte) error {

@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
+	"math/bits"
 	"slices"
 	"sync"
 
@@ -45,6 +46,30 @@ func (s *Set) set(context int, on bool) {
 	}
 }
 
+// everything is all contexts.
+func everything() (s Set) {
+	for i := range s {
+		s[i] = ^uint64(0)
+	}
+	return s
+}
+
+func (s *Set) and(o *Set) {
+	for i := range s {
+		s[i] &= o[i]
+	}
+}
+
+// first is the first context of a set, or none.
+func (s *Set) first() int {
+	for i, w := range s {
+		if w != 0 {
+			return 64*i + bits.TrailingZeros64(w)
+		}
+	}
+	return none
+}
+
 func (s *Set) has(context int) bool { return s[context/64]>>(context%64)&1 != 0 }
 
 // Group is the ranks of a Comm in their order, by their ranks in the World. It does not change.
@@ -64,6 +89,8 @@ type Comm struct {
 	// Revoked tells that a rank of the World has revoked the Comm, and returns the error of
 	// operations on it. It is called once, under the engine's lock, and must not block.
 	Revoked func(by int, reason string) error
+	// Suspect has a rank of the World be lost here, soon, that is lost to by. It must not block.
+	Suspect func(world, by int)
 }
 
 // Contexts is what a rank knows of the contexts of its Comms.
@@ -95,6 +122,8 @@ type Contexts struct {
 	begun   map[int]*begun         // by context: collective calls on its Comm
 	closers map[int]map[int][]byte // by context whose first rank is this one: who has sent CLOSED, and named whom
 	early   map[int]map[int]revoke // by context that was taken and not opened: who has sent what REVOKE
+	parts   map[part][]byte        // what ranks have begun to say of ballots
+	votes   map[earlyVote][]byte   // what was said of ballots early, as in early
 	asking  []int                  // contexts of Comms whose ranks agree on another context here, see Offer
 	holder  int                    // of them, the one that free is lent to, or none
 }
@@ -120,13 +149,14 @@ type liveContext struct {
 	dropped bool             // see Drop
 	waitFor map[int]struct{} // flushing: FLUSHED of these ranks; freeing: the loss of these ranks
 	revoked *revocation      // nil: it is not revoked
+	voting  *voting          // nil: there was no ballot
 }
 
 // Init makes all contexts free, for a rank of a World of size ranks.
 func (cs *Contexts) Init(rank, size int) {
 	cs.rank, cs.size, cs.holder = rank, size, none
 	cs.live, cs.closers, cs.begun = map[int]*liveContext{}, map[int]map[int][]byte{}, map[int]*begun{}
-	cs.early = map[int]map[int]revoke{}
+	cs.early, cs.parts, cs.votes = map[int]map[int]revoke{}, map[part][]byte{}, map[earlyVote][]byte{}
 	for i := range cs.free {
 		cs.free[i] = ^uint64(0)
 	}
@@ -145,17 +175,19 @@ func (cs *Contexts) Open(e progress.Callback, c *Comm) {
 func (cs *Contexts) open(e progress.Callback, l *liveContext) {
 	cs.live[l.comm.Context] = l
 	cs.heedEarly(e, l)
+	cs.heedVotes(e, l.comm.Context)
 }
 
 // Close says that a Comm is closed here, before Engine.Retire is called for its context, which keep
 // keeps from being used again.
-func (cs *Contexts) Close(c *Comm, keep bool) {
+func (cs *Contexts) Close(e progress.Callback, c *Comm, keep bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	l := cs.live[c.Context]
 	if l.stage = retiring; keep {
 		l.stage = kept
 	}
+	cs.advance(e, l)
 }
 
 // Drop says that the Comm of a context that Take has given is closed here at once, as the call that
@@ -177,12 +209,13 @@ const (
 	noticeBegun              // how many collective calls were begun, the kind of the last one, whom it waits for
 	noticeFound              // the number of a collective call, and who is missing: rank, and Absence above it
 	noticeRevoke             // the Comm is revoked, see revoke
+	noticeBallot             // what a rank says of a ballot, or a part of it, see say
 )
 
 // A notice, little-endian:
 //
 //	0 kind, 1 byte
-//	1 reserved
+//	1 of a BALLOT: whether more of it follows; else reserved
 //	2 context, 2 bytes
 //	4 words of 4 bytes: of CLOSED and FREE the ranks of the World that are lost, of BEGUN and
 //	  FOUND what is said there
@@ -201,7 +234,7 @@ func (cs *Contexts) Notice(e progress.Callback, src int, body []byte) error {
 	}
 	kind, context := body[0], int(binary.LittleEndian.Uint16(body[2:]))
 	calls := kind >= noticeAsk && kind <= noticeFound
-	if context <= World && !calls && kind != noticeRevoke || context >= Library {
+	if context <= World && !calls && kind < noticeRevoke || context >= Library {
 		return fmt.Errorf("context %d", context)
 	}
 	cs.mu.Lock()
@@ -211,6 +244,8 @@ func (cs *Contexts) Notice(e progress.Callback, src int, body []byte) error {
 		return cs.inquiry(e, kind, context, src, body[4:])
 	case kind == noticeRevoke:
 		return cs.revokedBy(e, context, src, body[4:])
+	case kind == noticeBallot:
+		return cs.ballotPart(e, context, src, body[1], body[4:])
 	}
 	l := cs.live[context]
 	switch {
@@ -274,6 +309,7 @@ func (cs *Contexts) Gone(e progress.Callback, rank int) {
 		if l.revoked != nil {
 			cs.spread(e, l)
 		}
+		cs.advance(e, l)
 	}
 	cs.goneFrom(rank)
 }

@@ -168,7 +168,7 @@ func (m *contextsModel) step(losses bool) {
 		}
 	case !c.closed:
 		c.closed = true
-		r.cs.Close(c.comm, false)
+		r.cs.Close(r, c.comm, false)
 	case !c.idle:
 		c.idle = true
 		r.cs.Idle(r, Base(context))
@@ -258,7 +258,7 @@ func (m *contextsModel) finish(losses bool) {
 		for context, c := range r.comms {
 			if !c.closed {
 				c.closed = true
-				r.cs.Close(c.comm, false)
+				r.cs.Close(r, c.comm, false)
 			}
 			if !c.idle {
 				c.idle = true
@@ -395,7 +395,7 @@ func TestClosedAfterOneSidedLoss(t *testing.T) {
 	m.send(sender, 1, modelItem{context: context, id: 1})
 	m.gone(sender, 1)
 	for _, r := range m.ranks {
-		r.cs.Close(c, false)
+		r.cs.Close(r, c, false)
 		r.cs.Idle(r, Base(context))
 	}
 	others := func() {
@@ -421,9 +421,9 @@ func TestNoticeErrors(t *testing.T) {
 	for text, body := range map[string][]byte{
 		"3 bytes": {1, 0, 0}, "6 bytes": make([]byte, 6), "context 0": notice(noticeFlush, 0),
 		"context 2047": notice(noticeFlush, 2047),
-		"kind 2 of context 5, which is not at that stage": notice(noticeFlushed, 5),
-		"kind 4 of context 5, which is not at that stage": notice(noticeFree, 5),
-		"kind 9 of context 1, which is not at that stage": notice(9, 1),
+		"kind 2 of context 5, which is not at that stage":  notice(noticeFlushed, 5),
+		"kind 4 of context 5, which is not at that stage":  notice(noticeFree, 5),
+		"kind 10 of context 1, which is not at that stage": notice(10, 1),
 	} {
 		r := newContextsModel(t, 1, 2).ranks[0]
 		require.EqualError(t, r.cs.Notice(r, 1, body), text)

@@ -9,7 +9,7 @@ import (
 // FuzzNotice has one rank send notices of any contents while a Comm without it is opened, used in
 // calls and closed: that one becomes free, and only once both of its ranks have closed it.
 func FuzzNotice(f *testing.F) {
-	for kind := byte(noticeFlush); kind <= noticeRevoke; kind++ {
+	for kind := byte(noticeFlush); kind <= noticeBallot; kind++ {
 		f.Add(append([]byte{8}, notice(kind, 1, 0, 1)...))
 		f.Add(append([]byte{4, 0, 8, 0, 8}, notice(kind, 2, 2)...))
 	}
@@ -41,7 +41,7 @@ func FuzzNotice(f *testing.F) {
 				_ = r.cs.Notice(r, hostile, said) // an error loses that rank
 			} else if closed < 2 {
 				c := m.ranks[closed]
-				c.cs.Close(comms[closed], false)
+				c.cs.Close(c, comms[closed], false)
 				c.cs.Idle(c, Base(context))
 				closed++
 			}
@@ -50,7 +50,7 @@ func FuzzNotice(f *testing.F) {
 		}
 		for ; closed < 2; closed++ {
 			c := m.ranks[closed]
-			c.cs.Close(comms[closed], false)
+			c.cs.Close(c, comms[closed], false)
 			c.cs.Idle(c, Base(context))
 		}
 		deliver()

@@ -125,7 +125,7 @@ func (cs *Contexts) revokedBy(e progress.Callback, context, src int, body []byte
 	}
 	l := cs.live[context]
 	switch {
-	case l == nil && (context == World || cs.free.has(context)):
+	case l == nil && !cs.making(context):
 	case l == nil:
 		if cs.early[context] == nil {
 			cs.early[context] = map[int]revoke{}

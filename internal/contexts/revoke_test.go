@@ -37,7 +37,7 @@ func TestRevokeReachesAll(t *testing.T) {
 			r.cs.Open(r, comms[r.rank])
 		}
 		if r.rank%3 == 1 && r.rank != 1 {
-			r.cs.Close(comms[r.rank], false)
+			r.cs.Close(r, comms[r.rank], false)
 		}
 	}
 	reason := strings.Repeat("ä", 150)

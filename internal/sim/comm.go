@@ -112,7 +112,7 @@ func (w *world) closeComm(r *rank, c *comm) {
 			r.leave(o)
 		}
 	}
-	r.contexts.Close(&contexts.Comm{Context: c.context}, false)
+	_ = r.engine.Call(func(e progress.Callback) { r.contexts.Close(e, &contexts.Comm{Context: c.context}, false) })
 	r.engine.Retire(contexts.Base(c.context), errRetired)
 }
 

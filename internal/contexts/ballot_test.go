@@ -1,0 +1,288 @@
+package contexts
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
+)
+
+// ballots is some ranks that take part in ballots of one Comm.
+type ballots struct {
+	m        *contextsModel
+	comms    []*Comm
+	suspects [][]int // by rank: who is to be lost there
+	called   []int   // how many ballots each rank has begun
+	waits    []bool  // for the last of them
+	decided  []map[uint32]Decision
+	deaths   int // that may still happen, as those below
+	giveUps  int
+	closes   int
+}
+
+// newBallots makes a Comm whose order is not that of the World.
+func newBallots(t *testing.T, n, deaths int) *ballots {
+	b := &ballots{m: newContextsModel(t, 1, n), suspects: make([][]int, n), called: make([]int, n), waits: make([]bool, n), deaths: deaths}
+	var members order
+	for i := range n {
+		members = append(members, (i+1)%n)
+	}
+	for _, r := range b.m.ranks {
+		c := &Comm{Context: 5, ID: 9, Group: members, Suspect: func(world, _ int) { b.suspects[r.rank] = append(b.suspects[r.rank], world) }}
+		r.cs.free.set(5, false)
+		r.cs.Open(r, c)
+		b.decided = append(b.decided, map[uint32]Decision{})
+		b.comms = append(b.comms, c)
+	}
+	return b
+}
+
+// choices is what may happen next: functions that do it.
+func (b *ballots) choices(most int) (list []func()) {
+	for _, r := range b.m.ranks {
+		if r.dead {
+			continue
+		}
+		open := r.cs.live[5].stage == inUse
+		if b.called[r.rank] < most && !b.waits[r.rank] && open {
+			list = append(list, func() { b.call(r) })
+		}
+		if b.waits[r.rank] && b.giveUps > 0 {
+			list = append(list, func() { b.giveUp(r) })
+		}
+		if b.closes > 0 && !b.waits[r.rank] && open {
+			list = append(list, func() {
+				b.closes--
+				r.cs.Close(r, b.comms[r.rank], true)
+			})
+		}
+		if b.deaths > 0 {
+			list = append(list, func() { r.dead, b.deaths = true, b.deaths-1 })
+		}
+		for _, src := range b.m.ranks {
+			if len(r.in[src.rank]) != 0 {
+				list = append(list, func() { b.m.deliver(r, src.rank) })
+			}
+			if src.dead && !r.lost[src.rank] {
+				list = append(list, func() { b.m.gone(r, src.rank) })
+			}
+		}
+		for _, world := range b.suspects[r.rank] {
+			if !r.lost[world] {
+				list = append(list, func() { b.m.gone(r, world) })
+			}
+		}
+	}
+	return list
+}
+
+func (b *ballots) call(r *modelRank) {
+	b.called[r.rank]++
+	b.waits[r.rank] = true
+	r.cs.Vote(r, b.comms[r.rank], Ballot{Value: int64(10 - r.rank)}, func() {
+		d := r.cs.live[5].voting.mine.last
+		b.decided[r.rank][d.number] = d
+		b.waits[r.rank] = false
+	})
+}
+
+func (b *ballots) giveUp(r *modelRank) {
+	b.giveUps--
+	b.waits[r.rank] = false
+	require.True(b.m.t, r.cs.GiveUp(r, b.comms[r.rank]))
+	require.False(b.m.t, r.cs.GiveUp(r, b.comms[r.rank]))
+}
+
+// key is all that decides what can happen.
+func (b *ballots) key() string {
+	var s strings.Builder
+	for _, r := range b.m.ranks {
+		fmt.Fprint(&s, r.dead, r.lost, b.called[r.rank], b.waits[r.rank], b.decided[r.rank], b.suspects[r.rank], r.in)
+		if v := r.cs.live[5].voting; v != nil {
+			fmt.Fprint(&s, v.mine.number, v.leader, v.asked, len(v.suspected))
+			for i := range b.m.ranks {
+				fmt.Fprint(&s, v.votes[i].number, v.votes[i].lost, v.votes[i].last)
+			}
+		}
+	}
+	return s.String()
+}
+
+// check requires that those who live decide the same, and, at the end, that they decide what all
+// have called.
+func (b *ballots) check(end bool) {
+	all := map[uint32]Decision{}
+	reached := uint32(1<<32 - 1)
+	for _, r := range b.m.ranks {
+		if r.dead {
+			continue
+		}
+		v := r.cs.votingOf(r.cs.live[5])
+		if r.cs.live[5].stage == inUse {
+			reached = min(reached, v.mine.number)
+		}
+		for number, d := range b.decided[r.rank] {
+			if _, ok := all[number]; !ok {
+				all[number] = d
+			}
+			require.Equal(b.m.t, all[number], d, "rank %d decides otherwise", r.rank)
+			require.NotContains(b.m.t, d.Lost, v.self)
+			least := int64(1 << 40)
+			for rank, world := range b.comms[0].Group.(order) {
+				if !slices.Contains(d.Lost, rank) && d.FailedBy == none {
+					least = min(least, int64(10-world))
+				}
+			}
+			require.True(b.m.t, d.FailedBy != none || d.Value == least)
+		}
+	}
+	for _, r := range b.m.ranks {
+		if end && !r.dead && b.waits[r.rank] {
+			require.Less(b.m.t, reached, r.cs.live[5].voting.mine.number, "rank %d waits for ever:\n%s", r.rank, b.key())
+		}
+	}
+}
+
+// All orders in which three or four ranks call, hear and die: those that live decide the same.
+func TestBallotsExhaustively(t *testing.T) {
+	for _, size := range []struct{ n, deaths int }{{2, 1}, {3, 1}, {3, 2}, {4, 1}} {
+		if size.n == 4 && !testlevel.CI() {
+			continue
+		}
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			seen := map[uint64]struct{}{}
+			next := [][]uint8{nil}
+			for len(next) != 0 && len(seen) < 3_000_000 {
+				path := next[len(next)-1]
+				next = next[:len(next)-1]
+				b := newBallots(t, size.n, size.deaths)
+				for _, i := range path {
+					b.choices(1)[i]()
+				}
+				key := hash(b.key())
+				if _, ok := seen[key]; ok {
+					continue
+				}
+				seen[key] = struct{}{}
+				choices := len(b.choices(1))
+				b.check(choices == 0 || choices == b.onlyDeaths())
+				for i := range choices {
+					next = append(next, append(slices.Clone(path), uint8(i)))
+				}
+			}
+			t.Logf("%d states", len(seen))
+		})
+	}
+}
+
+// onlyDeaths is how many choices there are where nothing else can happen than that ranks die, give
+// up or close the Comm.
+func (b *ballots) onlyDeaths() int {
+	n := 0
+	for _, r := range b.m.ranks {
+		switch {
+		case r.dead:
+		case b.deaths > 0:
+			n++
+			fallthrough
+		default:
+			if b.waits[r.rank] && b.giveUps > 0 {
+				n++
+			}
+			if !b.waits[r.rank] && b.closes > 0 && r.cs.live[5].stage == inUse {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func hash(s string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return h
+}
+
+// Several ballots of more ranks, in random order. Some give up, or close the Comm.
+func TestBallotsRandomly(t *testing.T) {
+	seeds := uint64(3000)
+	if testlevel.CI() {
+		seeds = 10_000
+	}
+	for seed := range seeds {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		n := 2 + rng.IntN(7)
+		b := newBallots(t, n, rng.IntN(n))
+		if seed%2 == 1 {
+			b.giveUps, b.closes = rng.IntN(3), rng.IntN(2)
+		}
+		ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			b.m.t = t
+			for {
+				list := b.choices(4)
+				if len(list) == 0 || len(list) == b.onlyDeaths() {
+					break
+				}
+				list[rng.IntN(len(list))]()
+				b.check(false)
+			}
+			b.check(true)
+		})
+		if !ok {
+			return
+		}
+	}
+}
+
+// A rank that one other has lost, and that lives, is lost to all before they decide.
+func TestBallotOfOneSidedLoss(t *testing.T) {
+	b := newBallots(t, 4, 0)
+	b.m.gone(b.m.ranks[3], 0)
+	for _, r := range b.m.ranks[1:] {
+		b.call(r)
+	}
+	b.call(b.m.ranks[0])
+	b.m.deliverAll()
+	require.True(t, b.waits[1])
+	require.Equal(t, []int{0}, b.suspects[1])
+	b.m.gone(b.m.ranks[1], 0)
+	b.m.deliverAll()
+	require.Equal(t, []int{0}, b.suspects[2])
+	for _, rank := range []int{1, 2, 3} {
+		require.Equal(t, []int{3}, b.decided[rank][1].Lost)
+		require.EqualValues(t, 7, b.decided[rank][1].Value)
+	}
+}
+
+// What is no vote is an error, and so is what is too long or of a rank from outside.
+func TestBallotNotices(t *testing.T) {
+	b := newBallots(t, 3, 0)
+	r := b.m.ranks[0]
+	say := func(more byte, words ...int) error {
+		body := notice(noticeBallot, 5, words...)
+		body[1] = more
+		return r.cs.Notice(r, 1, body)
+	}
+	require.ErrorIs(t, say(0), errBallot)
+	require.NoError(t, say(0, 8, 0), "of another Comm")
+	require.ErrorIs(t, say(0, 9, 0, kindVote), errBallot)
+	var err error
+	for range 100 {
+		if err = say(1, make([]int, 50)...); err != nil {
+			break
+		}
+	}
+	require.ErrorContains(t, err, "of a ballot")
+	whole := binary.LittleEndian.AppendUint64(nil, 9)
+	outside := newContextsModel(t, 1, 4).ranks[0]
+	outside.cs.Open(outside, &Comm{Context: 5, ID: 9, Group: order{0, 1, 2}})
+	require.EqualError(t, outside.cs.ballotSaid(outside, 5, 3, whole), "ballots of context 5, which is not one of rank 3")
+}
