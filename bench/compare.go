@@ -36,7 +36,7 @@ type list []string
 func (l *list) String() string     { return strings.Join(*l, ",") }
 func (l *list) Set(s string) error { *l = strings.Split(s, ","); return nil }
 
-const compareAbout = `bench compare: tagmatch beside UCX, Open MPI and MPICH, measured by turns in one run.
+const compareAbout = `bench compare: tagmatch beside UCX, Open MPI, MPICH and gloo, measured by turns in one run.
 
 All programs run as two processes, pinned to the same two processors, one after the other, in another order each round.
 Before and after each sample a probe bounces a cache line between these processors. A sample whose two probes differ
@@ -57,11 +57,17 @@ Ours is tuned: built with the profile beside bench, GOMAXPROCS 1. With -twice it
 others, with default settings: built without the profile, GOMAXPROCS the number of processors. Marks are for what is
 tuned. Some rows set GOMAXPROCS themselves.
 
+Rows coll-* are collective operations on float32, which take an hour and are measured where they are named. Each rank is
+the root in turn. The figure is the median of 9 parts, of the time of all calls of a part over their number. Sizes are
+those of a vector, or of each rank's block. With 4 and 8 ranks on two processors MPICH, which spins, takes milliseconds.
+Gloo is that of torch, with one thread and over TCP, its only wire.
+
 Threads of peers make rounds for 0.3 s, of which the average is taken. Where the reference of a row is bench itself or
 a limit of bench limits, its command is in the JSON; peers are then measured for the record. Rows that have no
 reference have marks for the figure itself.
 
-Peers are Debian's builds (ucx-utils; openmpi-bin libopenmpi-dev; mpich libmpich-dev), without XPMEM.
+Peers are Debian's builds (ucx-utils; openmpi-bin libopenmpi-dev; mpich libmpich-dev; python3-torch), without XPMEM.
+Only those are needed that the chosen rows name.
 
 Flags:
 `
@@ -79,7 +85,7 @@ func compare(args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "  %s\n", r.String())
 		}
 	}
-	fs.Var(&c.rows, "rows", "`names` or patterns of rows (shm-*), separated by commas; default all that have a mark")
+	fs.Var(&c.rows, "rows", "`names` or patterns of rows (shm-*), separated by commas; default all that have a mark, but coll-*")
 	fs.Var(&c.peers, "peers", "`names` of peers to compare with, separated by commas")
 	fs.BoolVar(&c.twice, "twice", false, "measure ours also with default settings")
 	fs.IntVar(&c.rounds, "rounds", 7, "samples of each that are compared")
@@ -124,10 +130,11 @@ func (c *comparison) validate(rest []string) ([]judge.Row, error) {
 	return rows, errors.Join(append(errs, err)...)
 }
 
-// choose returns the rows that one of the patterns names; if there are none, those with a mark.
+// choose returns the rows that one of the patterns names; if there are none, those with a mark, but
+// for collective operations.
 func choose(table []judge.Row, patterns []string) ([]judge.Row, error) {
 	if len(patterns) == 0 {
-		return slices.DeleteFunc(table, func(r judge.Row) bool { return !r.Marked() }), nil
+		return slices.DeleteFunc(table, func(r judge.Row) bool { return !r.Marked() || strings.HasPrefix(r.Name, "coll-") }), nil
 	}
 	var errs []error
 	chosen := map[string]bool{}
@@ -154,7 +161,7 @@ func (c *comparison) run(rows []judge.Row, stdout, stderr io.Writer) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	j, err := c.judge(ctx, dir)
+	j, err := c.judge(ctx, rows, dir)
 	if err != nil {
 		return err
 	}
@@ -175,8 +182,8 @@ func (c *comparison) run(rows []judge.Row, stdout, stderr io.Writer) (err error)
 	return nil
 }
 
-// judge finds what the comparison needs beside ours.
-func (c *comparison) judge(ctx context.Context, dir string) (*judge.Judge, error) {
+// judge finds what the rows need beside ours.
+func (c *comparison) judge(ctx context.Context, rows []judge.Row, dir string) (*judge.Judge, error) {
 	j := &judge.Judge{Rounds: c.rounds, Sample: c.sample}
 	cpus, err := hop.Processors()
 	if err != nil {
@@ -186,7 +193,10 @@ func (c *comparison) judge(ctx context.Context, dir string) (*judge.Judge, error
 		return nil, fmt.Errorf("this process may use %d processor: comparing takes two", len(cpus))
 	}
 	j.CPUs = [2]int(cpus[:2])
-	if j.Peers, err = peers.Find(ctx, c.peers, dir); err != nil {
+	needed := slices.DeleteFunc(slices.Clone(c.peers), func(name string) bool {
+		return !slices.ContainsFunc(rows, func(r judge.Row) bool { return r.Takes(name) })
+	})
+	if j.Peers, err = peers.Find(ctx, needed, dir); err != nil {
 		return nil, err
 	}
 	return j, c.programs(ctx, j, dir)

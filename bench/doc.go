@@ -1,4 +1,4 @@
-// Bench measures tagmatch, and compares it with UCX, Open MPI and MPICH.
+// Bench measures tagmatch, and compares it with UCX, Open MPI, MPICH and gloo.
 //
 //	go run ./bench lat      half round trip by message size
 //	go run ./bench bw       bandwidth of windows, and what it costs in processor time
@@ -13,7 +13,7 @@
 //	go run ./bench flood    memory of a rank that does not receive what three others send
 //	go run ./bench soak     random messages by every kind of call, all compared
 //	go run ./bench limits   what the machine can do at best: a line, copies, sockets
-//	go run ./bench compare  ratios to three peers, ours and theirs by turns, with their marks
+//	go run ./bench compare  ratios to four peers, ours and theirs by turns, with their marks
 //
 // Each takes flags, which -h lists; with -json it prints an object a line.
 //

@@ -55,6 +55,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "  %-8s %s\n", t.name, t.about)
 	}
 	fmt.Fprintf(stderr, "  %-8s %s\n", "ranks", "memory for each rank that a rank never talks to, in a job of -n of which it alone is there")
-	fmt.Fprintf(stderr, "  %-8s %s\n", "compare", "ratios to UCX, Open MPI and MPICH, measured by turns in one run")
+	fmt.Fprintf(stderr, "  %-8s %s\n", "compare", "ratios to UCX, Open MPI, MPICH and gloo, measured by turns in one run")
 	return 2
 }

@@ -35,7 +35,7 @@ func (f *fake) Run(_ context.Context, _ peers.Job, iters int, _ [2]int) (peers.S
 	if f.ran != nil {
 		f.ran()
 	}
-	return peers.Sample{"mid_us": f.us}, f.err
+	return peers.Sample{"mid_us": f.us, "call_us": f.us}, f.err
 }
 
 // script is a program that prints a line, in place of bench.
@@ -194,6 +194,22 @@ func TestCommands(t *testing.T) {
 	require.NotContains(t, named(t, "idle-cpu").ours.words("bench", 0)[3:], "-iters 0")
 	require.Contains(t, named(t, "shm-bw-4m-cold").ours.words("bench", 9), "-cold")
 	require.Contains(t, named(t, "shm-bw-4m-sliding").ours.words("bench", 9), "-sliding")
+}
+
+// TestEachPeer: a row may have a mark for one peer beside that for the best.
+func TestEachPeer(t *testing.T) {
+	best, gloo := &fake{name: "mpich", us: 2}, &fake{name: "gloo", us: 2.5}
+	j := &Judge{Rounds: 3, Sample: time.Millisecond, Self: script(t, `{"call_us":1.3}`), Peers: []peers.Peer{best, gloo}, probe: hops(100)}
+	row := named(t, "coll-allreduce-4-shm-4k")
+	require.Equal(t, "bench coll -device shm -sizes 4096 -op allreduce -n 4 -iters 7 -json", strings.Join(row.ours.words("bench", 7), " "))
+	res := j.Measure(t.Context(), row)
+	require.Equal(t, [3]any{"mpich", 0.65, Fail}, [3]any{res.Best, res.Ratio, res.Verdict})
+	gloo.us = 2.6
+	require.Equal(t, Pass, j.Measure(t.Context(), row).Verdict)
+	best.us = 1.5
+	require.Equal(t, Fail, j.Measure(t.Context(), row).Verdict)
+	require.Equal(t, fewestCalls, iterations("call_us", peers.Sample{"call_us": 1e6}, time.Second))
+	require.Equal(t, 500, iterations("call_us", peers.Sample{"call_us": 1e3}, 500*time.Millisecond))
 }
 
 // TestSettings: ours has the environment of its settings, and default ones are shown, not judged.

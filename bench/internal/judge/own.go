@@ -92,7 +92,7 @@ func depth() []Row {
 			name      string
 			must, aim float64
 			peers     []string
-		}{{1_000, "1k", 0, 0, peers.Names}, {10_000, "10k", 1.5, 1.15, peers.Names}, {100_000, "100k", 1.5, 1.15, nil}, {1_000_000, "1m", 0, 1.15, nil}} {
+		}{{1_000, "1k", 0, 0, pairs}, {10_000, "10k", 1.5, 1.15, pairs}, {100_000, "100k", 1.5, 1.15, nil}, {1_000_000, "1m", 0, 1.15, nil}} {
 			job := peers.Job{Test: "depth", Device: "shm", Size: 8, Kind: kind, Depth: d.n}
 			shallow := job
 			shallow.Depth = 16
@@ -109,7 +109,7 @@ const streaming = 400 * time.Millisecond
 
 // goroutines are pairs of them: latency beside the threads of peers, rates of all over that of one.
 func goroutines() []Row {
-	rows := []Row{against("threads-4", "half round trip of 4 pairs of goroutines, or threads, at once", peers.Job{Test: "threads", Device: "shm", Size: 8, Threads: 4}, 2, 1, peers.Names)}
+	rows := []Row{against("threads-4", "half round trip of 4 pairs of goroutines, or threads, at once", peers.Job{Test: "threads", Device: "shm", Size: 8, Threads: 4}, 2, 1, pairs)}
 	rate := func(n int) []string {
 		return []string{"rate", "-device", "shm", "-sizes", "8", "-goroutines", strconv.Itoa(n)}
 	}

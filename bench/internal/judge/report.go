@@ -23,7 +23,7 @@ func (p *Report) Host(h Host) error {
 		return p.line(h)
 	}
 	names := ""
-	for _, name := range []string{"ucx", "openmpi", "mpich"} {
+	for _, name := range []string{"ucx", "openmpi", "mpich", "gloo"} {
 		if v, ok := h.Peers[name]; ok {
 			names += ", " + name + " " + v
 		}

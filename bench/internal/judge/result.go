@@ -134,12 +134,18 @@ func (res *Result) compare(p phase, n int, references bool) {
 		res.Verdict = Noisy
 	case res.Must == 0:
 		res.Verdict = None
-	case res.row.reached(res.Ratio, res.Must):
+	case res.row.reached(res.Ratio, res.Must) && !slices.ContainsFunc(res.References, res.row.falls):
 		res.Verdict = Pass
 	default:
 		res.Verdict = Fail
 	}
 	res.AimReached = n >= fewest && res.Aim != 0 && res.row.reached(res.Ratio, res.Aim)
+}
+
+// falls reports whether the ratio to this peer is not as good as it has a mark for.
+func (r *Row) falls(f Figure) bool {
+	mark, ok := r.also[f.Name]
+	return ok && f.Accepted > 0 && !r.reached(f.Ratio, mark)
 }
 
 // plain is the figure of default settings, nil if there is none.

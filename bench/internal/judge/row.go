@@ -17,7 +17,8 @@ type Row struct {
 	// for ours: at most for what is better low, at least for what is better high. 0: no mark.
 	Must, Aim float64
 
-	metric string // the figure of ours, of peers and of base
+	also   map[string]float64 // marks for the ratio to each of these peers, beside Must
+	metric string             // the figure of ours, of peers and of base
 	ours   command
 	base   *command      // the reference, if it is another start of bench
 	job    *peers.Job    // what peers measure
@@ -100,7 +101,7 @@ func (r *Row) unit() (string, float64) {
 }
 
 // metrics by test, for jobs that peers measure too.
-var metrics = map[string]string{"lat": "mid_us", "rate": "msg_s", "bw": "mb_s", "depth": "mid_us", "threads": "avg_us"}
+var metrics = map[string]string{"lat": "mid_us", "rate": "msg_s", "bw": "mb_s", "depth": "mid_us", "threads": "avg_us", "coll": "call_us"}
 
 // against is a row that ours and peers measure.
 func against(name, about string, j peers.Job, must, aim float64, names []string) Row {
@@ -121,13 +122,18 @@ func ours(j peers.Job) []string {
 		}
 	case "depth":
 		args = append(args, "-kind", j.Kind, "-depths", strconv.Itoa(j.Depth))
+	case "coll":
+		args = append(args, "-op", j.Op, "-n", strconv.Itoa(j.Ranks))
 	case "threads":
 		args = append(args, "-goroutines", strconv.Itoa(j.Threads))
 	}
 	return args
 }
 
+// Takes reports whether a peer of this name may take part in the row.
+func (r *Row) Takes(name string) bool { return slices.Contains(r.peers, name) }
+
 // compares reports whether a peer takes part in the row.
 func (r *Row) compares(p peers.Peer) bool {
-	return r.job != nil && slices.Contains(r.peers, p.Name()) && p.Can(*r.job)
+	return r.job != nil && r.Takes(p.Name()) && p.Can(*r.job)
 }

@@ -13,7 +13,7 @@ const window = 64
 
 // Table has all rows. Those without a mark are for pictures, and measured where they are named.
 func Table() []Row {
-	return slices.Concat(beside(), own())
+	return slices.Concat(beside(), collectives(), own())
 }
 
 // Marked reports whether the row has a mark to reach, or an aim.
@@ -40,6 +40,9 @@ const (
 
 // mpi are the peers of windows that end; the peer of a window that slides is UCX.
 var mpi = []string{"openmpi", "mpich"}
+
+// pairs are the peers that send messages from one rank to another.
+var pairs = append([]string{"ucx"}, mpi...)
 
 // marks are what the ratio of ours to the best of a row's peers must reach, and the aim beyond.
 // Where a row was split, so that each peer runs one pattern with ours, both have the mark of the
@@ -80,7 +83,7 @@ func beside() (rows []Row) {
 	for _, m := range marks {
 		for _, size := range m.sizes {
 			name := fmt.Sprintf("%s-%s-%s", m.device, m.test, sizeName(size))
-			j, with := peers.Job{Test: m.test, Device: m.device, Size: size}, peers.Names
+			j, with := peers.Job{Test: m.test, Device: m.device, Size: size}, pairs
 			about := "half round trip"
 			if m.test != "lat" {
 				about = map[string]string{"rate": "message rate, ", "bw": "bandwidth, "}[m.test] +

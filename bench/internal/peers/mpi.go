@@ -2,12 +2,14 @@ package peers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed" // the program's source
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,6 +22,8 @@ type library struct {
 	name, packages  string
 	compiler        string
 	launch          []string            // the launcher and its arguments
+	count           string              // its flag for the number of ranks
+	crowd           []string            // more arguments for more ranks than processors
 	devices         map[string][]string // more arguments of it, by device
 	env             map[string][]string
 	version, prefix string // what prints the version, and what is before it
@@ -28,7 +32,8 @@ type library struct {
 var libraries = []library{
 	{
 		name: "openmpi", packages: "openmpi-bin libopenmpi-dev", compiler: "mpicc.openmpi",
-		launch: []string{"mpirun.openmpi", "--allow-run-as-root", "--bind-to", "none", "-np", "2", "--mca", "pml", "ob1"},
+		launch: []string{"mpirun.openmpi", "--allow-run-as-root", "--bind-to", "none", "--mca", "pml", "ob1"},
+		count:  "-np", crowd: []string{"--oversubscribe"},
 		devices: map[string][]string{
 			"shm": {"--mca", "btl", "vader,self"},
 			"tcp": {"--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"},
@@ -37,7 +42,7 @@ var libraries = []library{
 	},
 	{
 		name: "mpich", packages: "mpich libmpich-dev", compiler: "mpicc.mpich",
-		launch: []string{"mpiexec.hydra", "-launcher", "fork", "-bind-to", "none", "-n", "2"},
+		launch: []string{"mpiexec.hydra", "-launcher", "fork", "-bind-to", "none"}, count: "-n",
 		// Debian's mpich is ch4:ucx. Its own shared memory is slower than UCX's, and would also
 		// take what is to go over TCP.
 		env: map[string][]string{
@@ -95,7 +100,7 @@ func (m *mpi) Version() string { return m.release }
 // Can: MPI has no masks, and the program no sliding window.
 func (m *mpi) Can(j Job) bool {
 	switch j.Test {
-	case "lat", "threads":
+	case "lat", "threads", "coll":
 		return true
 	case "rate", "bw":
 		return !j.Sliding
@@ -114,7 +119,11 @@ func (m *mpi) Run(ctx context.Context, j Job, iters int, cpus [2]int) (Sample, e
 }
 
 func (m *mpi) args(j Job, iters int, cpus [2]int) []string {
-	args := append(append([]string{}, m.launch...), m.devices[j.Device]...)
+	ranks := cmp.Or(j.Ranks, 2)
+	args := slices.Concat(m.launch, []string{m.count, strconv.Itoa(ranks)}, m.devices[j.Device])
+	if ranks > len(cpus) {
+		args = append(args, m.crowd...)
+	}
 	args = append(args, m.program, j.Test, "-s", strconv.Itoa(j.Size), "-n", strconv.Itoa(iters), "-p", fmt.Sprintf("%d,%d", cpus[0], cpus[1]))
 	switch j.Test {
 	case "rate", "bw":
@@ -124,6 +133,8 @@ func (m *mpi) args(j Job, iters int, cpus [2]int) []string {
 		}
 	case "depth":
 		args = append(args, "-d", strconv.Itoa(j.Depth), "-k", j.Kind)
+	case "coll":
+		args = append(args, "-o", j.Op)
 	case "threads":
 		args = append(args, "-t", strconv.Itoa(j.Threads))
 	}

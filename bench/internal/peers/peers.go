@@ -11,7 +11,7 @@ import (
 
 // Job is one thing to measure.
 type Job struct {
-	Test    string // lat, rate, bw, depth or threads
+	Test    string // lat, rate, bw, depth, threads or coll
 	Device  string // shm or tcp
 	Size    int
 	Window  int    // rate, bw: messages under way at once
@@ -20,6 +20,8 @@ type Job struct {
 	Depth   int    // depth: queued entries that do not match
 	Kind    string // depth: posted, unexpected or anysource
 	Threads int    // threads: pairs of threads at once
+	Op      string // coll: allreduce, bcast, allgather, reducescatter, alltoall or barrier
+	Ranks   int    // coll
 }
 
 // Sample holds the figures of one measurement by the names of the JSON lines of bench.
@@ -53,7 +55,7 @@ type Peer interface {
 }
 
 // Names are the peers that Find knows.
-var Names = []string{"ucx", "openmpi", "mpich"}
+var Names = []string{"ucx", "openmpi", "mpich", "gloo"}
 
 // Find returns the named peers, or an error that tells which packages are missing. What it compiles
 // is in dir and is needed as long as the peers are.
@@ -75,8 +77,11 @@ func Find(ctx context.Context, names []string, dir string) ([]Peer, error) {
 }
 
 func find(ctx context.Context, name, dir string) (Peer, error) {
-	if name == "ucx" {
+	switch name {
+	case "ucx":
 		return findUCX(ctx)
+	case "gloo":
+		return findGloo(ctx, dir)
 	}
 	i := slices.IndexFunc(libraries, func(l library) bool { return l.name == name })
 	if i < 0 {

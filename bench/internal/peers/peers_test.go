@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // Printed by version 1.13.1 with -f -v.
@@ -65,7 +67,7 @@ func TestMissing(t *testing.T) {
 	require.ErrorContains(t, err, "ucx_perftest is not installed: apt-get install ucx-utils")
 	require.ErrorContains(t, err, "mpicc.openmpi is not installed: apt-get install openmpi-bin libopenmpi-dev")
 	require.ErrorContains(t, err, "mpicc.mpich is not installed: apt-get install mpich libmpich-dev")
-	require.ErrorContains(t, err, "-peers chooses among ucx,openmpi,mpich")
+	require.ErrorContains(t, err, "-peers chooses among ucx,openmpi,mpich,gloo")
 	list, err := Find(t.Context(), nil, t.TempDir())
 	require.NoError(t, err)
 	require.Empty(t, list)
@@ -107,14 +109,24 @@ func TestPeers(t *testing.T) {
 		"p99_us":       {Test: "depth", Device: "shm", Size: 8, Kind: "unexpected", Depth: 50},
 		"avg_us":       {Test: "threads", Device: "shm", Size: 8, Threads: 2},
 	}
+	ops := []string{"allreduce", "reducescatter"}
+	if testlevel.CI() {
+		ops = append(ops, "bcast", "allgather", "alltoall", "barrier")
+	}
+	for _, op := range ops {
+		jobs["coll "+op] = Job{Test: "coll", Device: "tcp", Op: op, Size: 4000, Ranks: 2}
+	}
 	for _, p := range found {
 		require.NotContains(t, []string{"", "unknown"}, p.Version(), p.Name())
 		for figure, j := range jobs {
 			if !p.Can(j) {
 				continue
 			}
-			if j.Sliding {
+			switch {
+			case j.Sliding:
 				figure = "mb_s"
+			case j.Test == "coll":
+				figure = "call_us"
 			}
 			s, err := p.Run(t.Context(), j, 100, [2]int{0, 1})
 			require.NoError(t, err)
