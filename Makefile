@@ -18,11 +18,14 @@ fmt:
 bench: ## the side-by-side comparison with UCX, Open MPI and MPICH
 	go run ./bench compare
 
+# With loss transport/rc is left out: of 100 READs at once rxe gives one up. In the last run what C is given must be neither freed
+# nor moved.
 vm: ## libibverbs and the kernel's software RDMA, in a virtual machine
 	test/vm/check
-	test/vm/suite
-	test/vm/suite -kernel 6.12
-	test/vm/suite -kernel 6.12 -loss 2% -limit 900
+	test/vm/suite -limit 1800
+	test/vm/suite -limit 1800 -kernel 6.12
+	test/vm/gotest -limit 1800 -kernel 6.12 -loss 2% -tags rxe ./verbs/ibverbs ./p2p ./internal/jobtest -- -test.run '^TestRXE'
+	GOGC=1 GODEBUG=clobberfree=1 test/vm/gotest -limit 1800 -race -tags rxe ./verbs/ibverbs ./transport/rc -- -test.run '^TestRXE'
 
 ci: ## everything that must hold for a change
 	.ci/run
