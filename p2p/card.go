@@ -266,6 +266,24 @@ func short(errs []error) []error {
 	return append(errs[:most:most], fmt.Errorf("and %d more ranks", len(errs)-most))
 }
 
+// hosts is, by rank, the lowest rank on the same machine. It is the same at all ranks.
+func (cs cards) hosts() []int32 {
+	type machine struct{ boot, host string }
+	hosts, lowest := make([]int32, len(cs)), map[machine]int32{}
+	for r := range cs {
+		c := cs.of(r)
+		m := machine{boot: string(c.boot)}
+		if m.boot == "" {
+			m.host = string(c.host)
+		}
+		if _, ok := lowest[m]; !ok {
+			lowest[m] = int32(r)
+		}
+		hosts[r] = lowest[m]
+	}
+	return hosts
+}
+
 // locals returns rank and size among the ranks of this host: from the launcher or, where it does
 // not tell, by host name; two hosts may have the same one.
 func (cs cards) locals(i bootstrap.Info, me int) (rank, size int) {

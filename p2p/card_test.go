@@ -86,6 +86,17 @@ func TestLocals(t *testing.T) {
 	require.Equal(t, [2]int{3, 5}, [2]int{rank, size})
 }
 
+// Each rank's host is named by its lowest rank: by the kernel's boot, or else by the host's name.
+func TestHosts(t *testing.T) {
+	list := cards{}
+	for _, c := range []card{at("a", "x"), at("b", "y"), at("b", "x"), at("b", ""), at("a", ""), at("c", "y"), at("b", "")} {
+		list = append(list, c.encode())
+	}
+	require.Equal(t, []int32{0, 1, 0, 3, 4, 1, 3}, list.hosts())
+	w := World{hosts: list.hosts()}
+	require.Equal(t, []int{ProcNull, 0, 3, ProcNull}, []int{w.HostOf(-1), w.HostOf(2), w.HostOf(6), w.HostOf(7)})
+}
+
 // TestCardIsShort: whatever a host is like, a card is short beside its address.
 func TestCardIsShort(t *testing.T) {
 	c := newCard(filled(Config{Device: "shm,tcp", Transport: "tmsrq", TLS: "secret"}), []byte("secret"))

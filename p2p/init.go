@@ -131,6 +131,7 @@ func (w *World) start(ctx context.Context) error {
 	w.tellWires(all)
 	w.tellTLS()
 	w.localRank, w.localSize = all.locals(w.parts.boot.Info(), w.rank)
+	w.hosts = all.hosts()
 	w.eng.Share(all.sharers(w.rank))
 	w.eng.Start()
 	w.watch()

@@ -225,6 +225,15 @@ func TestRevokeAgainAndAgain(t *testing.T) {
 	})
 }
 
+// All ranks of a process are on one host.
+func TestHostOf(t *testing.T) {
+	p2ptest.Run(t, 3, func(w *p2p.World) {
+		for rank := range 3 {
+			require.Zero(t, w.HostOf(rank))
+		}
+	})
+}
+
 // Revoke of a World that has ended tells so.
 func TestRevokeAfterClose(t *testing.T) {
 	p2ptest.Run(t, 1, func(w *p2p.World) {

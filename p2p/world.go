@@ -22,6 +22,7 @@ type World struct {
 	contexts   contexts.Contexts
 
 	localRank, localSize int
+	hosts                []int32         // by rank: the lowest rank on its host
 	cfg                  settings.Config // the caller's, with environment variables and defaults filled in
 	alone                bool            // there is no launcher: see detect
 	parts                parts
@@ -46,6 +47,16 @@ func (w *World) LocalRank() int { return w.localRank }
 
 // LocalSize is the number of ranks on this host.
 func (w *World) LocalSize() int { return w.localSize }
+
+// HostOf is the lowest rank on the host of a rank, or ProcNull where there is no such rank: ranks
+// share a host where it is the same. All ranks know the same, without communication. Containers of
+// one host are on that host; a virtual machine is a host of its own.
+func (w *World) HostOf(rank int) int {
+	if uint(rank) >= uint(len(w.hosts)) {
+		return ProcNull
+	}
+	return int(w.hosts[rank])
+}
 
 // Failed lists the ranks known to be lost, in ascending order, among them all that an error has
 // named; the slice is the caller's. While it holds ranks that AckFailures was not told of, receives
