@@ -20,43 +20,40 @@ static const struct cqe *at(struct ibv_cq_ex *x)
 	return &c->now;
 }
 
-// take takes the next completion.
+// take takes the next completion: it is next_poll.
 static int take(struct ibv_cq_ex *x)
 {
 	struct cq *c = owner_of(x, struct cq, x);
 	int err = ENOENT;
 
-	enter();
 	report_failures(c);
 	if (c->overrun)
 		err = EOVERFLOW;
 	else if (cq_next(c, &c->now))
 		err = 0;
-	leave();
 	x->status = c->now.wc.status;
 	x->wr_id = c->now.wc.wr_id;
 	return err;
 }
 
-static int next_poll(struct ibv_cq_ex *x)
-{
-	calls[NEXT_POLL]++;
-	return take(x);
-}
-
-// After an error there is no end_poll.
+// start_poll keeps the lock until end_poll, as mlx5 does. After an error there is no end_poll.
 static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr)
 {
 	struct cq *c = owner_of(x, struct cq, x);
-	int err = attr->comp_mask || c->polling ? EINVAL : 0;
+	int err = ENOENT;
 
+	if (attr->comp_mask || c->polling)
+		return EINVAL;
 	calls[START_POLL]++;
-	if (err)
-		return err;
-	err = c->tail == c->head && !c->overrun && !c->failures ? ENOENT : take(x);
+	if (c->tail != c->head || c->overrun || c->failures) {
+		enter();
+		err = take(x);
+		c->polling = !err;
+		if (err)
+			leave();
+	}
 	if (err == ENOENT)
 		calls[EMPTY_POLL]++;
-	c->polling = !err;
 	return err;
 }
 
@@ -68,7 +65,9 @@ static void end_poll(struct ibv_cq_ex *x)
 		fprintf(stderr, "tmstub: end_poll without start_poll\n");
 		abort();
 	}
+	cq_again(c);
 	c->polling = false;
+	leave();
 }
 
 // has_tag reports whether the completion says what was matched: that of an error may.
@@ -119,7 +118,7 @@ struct ibv_cq_ex *create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_
 		return NULL;
 	c->wc_flags = a->wc_flags;
 	c->x.start_poll = start_poll;
-	c->x.next_poll = next_poll;
+	c->x.next_poll = take;
 	c->x.end_poll = end_poll;
 	c->x.read_opcode = read_opcode;
 	c->x.read_vendor_err = read_vendor_err;

@@ -247,7 +247,7 @@ struct qp {
 
 // call is what the program calls most, and what is made of that: polls that find nothing, RDMA writes
 // of inline data. tmstub_calls tells how often, by these numbers.
-enum call { POST_SEND, POST_RECV, POST_SRQ_RECV, POST_SRQ_OPS, POLL_CQ, START_POLL, NEXT_POLL, EMPTY_POLL, INLINE_WRITE, CALLS };
+enum call { POST_SEND, POST_RECV, POST_SRQ_RECV, POST_SRQ_OPS, POLL_CQ, START_POLL, EMPTY_POLL, INLINE_WRITE, CALLS };
 extern atomic_ulong calls[CALLS];
 
 // outcome is that of trying a request.
@@ -275,6 +275,9 @@ bool list_registered(const struct ibv_pd *pd, const struct device *d, struct lis
 bool remote_registered(const struct ibv_pd *pd, const struct device *d, uint32_t rkey, uint64_t addr, uint64_t len, int access);
 void list_copy(struct list to, uint64_t to_at, struct list from, uint64_t from_at, uint64_t n);
 
+// bench.c
+extern atomic_int again;
+
 // cq.c
 int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc);
 int req_notify_cq(struct ibv_cq *cq, int solicited_only);
@@ -282,6 +285,7 @@ void cq_push(struct cq *cq, const struct cqe *e);
 void cq_forget(struct cq *cq, const struct qp *qp, const struct srq *srq);
 struct cq *new_cq(struct ibv_context *ctx, uint32_t cqe, void *cq_context, struct ibv_comp_channel *channel, uint32_t vector);
 bool cq_next(struct cq *c, struct cqe *e);
+void cq_again(struct cq *c);
 
 // cq_ex.c
 struct ibv_cq_ex *create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *a);

@@ -5,7 +5,6 @@ import (
 	"syscall"
 
 	"github.com/tagmatch/tagmatch/verbs"
-	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/abi"
 	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/ccall"
 )
 
@@ -77,11 +76,14 @@ func (q *queuePair) check(wr *verbs.SendWR) error {
 	return nil
 }
 
-// fill makes request i of the batch.
+// fill makes request i of the batch. It sets each field that there is: an assignment of the whole
+// makes it elsewhere first, and copies that too soon for the processor.
 func (q *queuePair) fill(i int, wr *verbs.SendWR) {
 	m := q.d.mem
 	w := &m.sends[i]
-	*w = abi.SendWR{WRID: wr.WRID, Opcode: uint32(wr.Opcode), SendFlags: uint32(wr.Flags), RemoteAddr: wr.RemoteAddr, RKey: wr.RKey}
+	w.WRID, w.Next, w.Opcode, w.SendFlags, w.ImmData = wr.WRID, 0, uint32(wr.Opcode), uint32(wr.Flags), 0
+	w.RemoteAddr, w.RKey = wr.RemoteAddr, wr.RKey
+	w.SGList, w.NumSGE = 0, 0
 	if wr.Opcode == verbs.WRSendWithImm || wr.Opcode == verbs.WRRDMAWriteWithImm {
 		w.ImmData = hostOrder(wr.Imm)
 	}
@@ -96,7 +98,7 @@ func (q *queuePair) fill(i int, wr *verbs.SendWR) {
 	}
 	if len(payload) > 0 {
 		e := &m.sges[i*q.d.attr.MaxSGE]
-		*e = abi.SGE{Addr: uint64(start(payload)), Length: uint32(len(payload))}
+		e.Addr, e.Length, e.LKey = uint64(start(payload)), uint32(len(payload)), 0
 		w.SGList, w.NumSGE = addr(e), 1
 	}
 }
@@ -107,7 +109,8 @@ func (m *mapping) entries(i, most int, list []verbs.SGE) (first uintptr, n int32
 	out := m.sges[i*most : (i+1)*most]
 	for j := range list {
 		if s := &list[j]; len(s.Data) > 0 {
-			out[n] = abi.SGE{Addr: uint64(start(s.Data)), Length: uint32(len(s.Data)), LKey: s.LKey}
+			e := &out[n]
+			e.Addr, e.Length, e.LKey = uint64(start(s.Data)), uint32(len(s.Data)), s.LKey
 			n++
 		}
 	}
@@ -136,7 +139,7 @@ func (d *device) postReceives(op string, post *ccall.Call, most int, wr *verbs.R
 		first, n := wr, 0
 		for ; wr != nil && n < batch && len(wr.SGList) <= most; wr, n = wr.Next, n+1 {
 			w := &m.receives[n]
-			*w = abi.RecvWR{WRID: wr.WRID}
+			w.WRID, w.Next = wr.WRID, 0
 			w.SGList, w.NumSGE = m.entries(n, d.attr.MaxSGE, wr.SGList)
 			if n > 0 {
 				m.receives[n-1].Next = addr(w)

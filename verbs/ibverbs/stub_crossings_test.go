@@ -20,8 +20,8 @@ import (
 
 // Of the stand-in's enum call.
 const (
-	emptyPolls   = 7
-	inlineWrites = 8
+	emptyPolls   = 6
+	inlineWrites = 7
 )
 
 const tagComm = 1<<63 | 7 // of a message that the device reads
