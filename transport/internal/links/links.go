@@ -157,7 +157,8 @@ func (l *Links) openWith(c *Config) (err error) {
 	if c.SRQDepth/2 < leastReceives {
 		return nil
 	}
-	// As much again is to be left, for connections and long messages.
+	// As much again is to be left, for connections and long messages. Only registering it tells: a
+	// limit counts the same pages twice, and what others have locked is not known here.
 	mr, err := l.pd.RegMR(l.ring.slab, 0)
 	if err != nil {
 		return err
