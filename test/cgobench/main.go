@@ -1,6 +1,6 @@
 // Command cgobench measures calls into C on the stand-in for libibverbs: in C, by cgo, by package
-// ccall, and by package verbs. It is a module of its own, because it has cgo code. test/cgobench/run
-// builds and starts it.
+// ccall, and by package verbs. It is a module of its own, because it has cgo code. The script run
+// beside it builds and starts it.
 package main
 
 import (
