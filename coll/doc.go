@@ -40,8 +40,13 @@
 // # Errors and losses
 //
 // An error of one member ends the calls of all, whichever member it is: nobody waits for one that
-// has given up. That is so for contexts that end, wrong arguments and lost ranks alike. The Group
-// is broken then: later calls fail at once.
+// has given up. That is so for contexts that end, wrong arguments and lost ranks alike. The member
+// that has the error returns it; the calls of the others are p2p.ErrRevoked, with the rank and the
+// text of that error, or the same loss. The Group is broken then: later calls fail at once.
+//
+// A program that goes on without lost members calls Shrink on all others, whatever error they had:
+//
+//	g, step, err = g.Shrink(ctx, lastStep)
 //
 // # Algorithms
 //

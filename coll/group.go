@@ -51,6 +51,24 @@ func New(ctx context.Context, c *p2p.Comm) (*Group, error) {
 	return g, nil
 }
 
+// Shrink makes a Group of the members that live, for a program that goes on after a loss: all of
+// them call it, and get the same members, in the order of g, and the smallest of their values, such
+// as the last step that each has finished. It ends what is under way on g, which is of no use after
+// it but for Close. Further losses meanwhile are part of it, that of rank 0 too; a member that is
+// lost too late is a member still, which the next operation finds. Its errors are those of
+// p2p.Comm.Shrink.
+func (g *Group) Shrink(ctx context.Context, value int64) (*Group, int64, error) {
+	if ctx == nil {
+		return nil, 0, wrapf("shrink: %w", errNoContext)
+	}
+	_ = g.breakUp(shrink, errShrunk)
+	c, least, err := g.comm.Shrink(ctx, value)
+	if err != nil {
+		return nil, 0, wrapf("shrink: %w", err)
+	}
+	return &Group{comm: c, rules: g.rules}, least, nil
+}
+
 // Rank is this process's rank in the Group, which is that in its Comm.
 func (g *Group) Rank() int { return g.comm.Rank() }
 
@@ -139,8 +157,8 @@ func (f *failure) Error() string { return "coll: " + f.text() }
 func (f *failure) text() string  { return f.kind.String() + ": " + f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// revoke ends what waits in this Group.
-func (g *Group) revoke(f *failure) {}
+// revoke ends what waits in this Group, on all members.
+func (g *Group) revoke(f *failure) { _ = g.comm.Revoke(f.text()) } // after Close nothing waits
 
 // kind is a kind of operation.
 type kind uint8
@@ -161,13 +179,19 @@ const (
 	scatterV
 	allGatherV
 	allToAllV
-	kinds
+	kinds  // of operations
+	shrink // breaks a Group as a failure does
 )
 
+// errShrunk ends operations of members that do not know of the loss.
+var errShrunk = errors.New("a member makes a Group of those that live")
+
+var errNoContext = invalidf("the context is nil: use context.Background where nothing should end the call")
+
 func (k kind) String() string {
-	return [kinds]string{
+	return [...]string{
 		"barrier", "bcast", "reduce", "allreduce", "reducescatter", "scan", "exscan", "gather", "scatter", "allgather", "alltoall",
-		"gatherv", "scatterv", "allgatherv", "alltoallv",
+		"gatherv", "scatterv", "allgatherv", "alltoallv", "", "shrink",
 	}[k]
 }
 

@@ -1,6 +1,7 @@
 package coll
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 )
@@ -50,7 +51,7 @@ func (c *call) blocksOf(all, each int) {
 // run does an operation.
 func (g *Group) run(c *call) error {
 	if c.ctx == nil {
-		c.refuse("the context is nil: use context.Background where nothing should end the call")
+		c.err = cmp.Or(c.err, errNoContext)
 	}
 	err := c.err
 	if err == nil {
@@ -107,7 +108,7 @@ func (p *Pending) Done() <-chan struct{} { return p.done }
 // only the waiting: if it ends first Wait returns its error, and the operation goes on.
 func (p *Pending) Wait(ctx context.Context) error {
 	if ctx == nil {
-		return wrapf("wait: %w", invalidf("the context is nil"))
+		return wrapf("wait: %w", errNoContext)
 	}
 	select {
 	case <-p.done:

@@ -1,0 +1,110 @@
+package coll_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/coll"
+	"github.com/tagmatch/tagmatch/p2p"
+	"github.com/tagmatch/tagmatch/p2p/p2ptest"
+)
+
+// operations are calls that wait for each other on all ranks.
+var operations = map[string]func(ctx context.Context, g *coll.Group) error{
+	"barrier": coll.Barrier,
+	"allreduce of a few bytes": func(ctx context.Context, g *coll.Group) error {
+		return coll.AllReduce(ctx, g, coll.Sum[int32](), make([]int32, 2))
+	},
+	"allreduce of many bytes": func(ctx context.Context, g *coll.Group) error {
+		return coll.AllReduce(ctx, g, coll.Sum[int32](), make([]int32, 1<<20))
+	},
+	"started": func(ctx context.Context, g *coll.Group) error {
+		if _, bounded := ctx.Deadline(); bounded { // only blocking calls have a context
+			return coll.AllReduce(ctx, g, coll.Sum[int32](), make([]int32, 1<<17))
+		}
+		return coll.StartAllReduce(g, coll.Sum[int32](), make([]int32, 1<<17)).Wait(background)
+	},
+	"alltoallv": func(ctx context.Context, g *coll.Group) error {
+		_, err := coll.AllToAllV(ctx, g, make([][]int64, g.Size()))
+		return err
+	},
+	"allgather": func(ctx context.Context, g *coll.Group) error {
+		return coll.AllGather(ctx, g, make([]int64, 10000*g.Size()), make([]int64, 10000))
+	},
+}
+
+// TestGivingUp: a member whose context ends breaks the Group for all, who learn which one and why.
+func TestGivingUp(t *testing.T) {
+	for name, operation := range operations {
+		t.Run(name, func(t *testing.T) {
+			each(t, 5, func(g *coll.Group, w *p2p.World) {
+				assert.NoError(t, operation(background, g))
+				switch g.Rank() {
+				case 0: // all others wait for it
+					_, err := w.Comm().Recv(background, 3, 1, nil)
+					assert.NoError(t, err)
+				case 3:
+					ctx, end := context.WithTimeout(background, 20*time.Millisecond)
+					defer end()
+					assert.ErrorIs(t, operation(ctx, g), context.DeadlineExceeded)
+					assert.ErrorIs(t, coll.Barrier(background, g), context.DeadlineExceeded, "the Group stays broken")
+					assert.NoError(t, w.Comm().Send(background, 0, 1, nil))
+					return
+				}
+				err := operation(background, g)
+				assert.ErrorIs(t, err, p2p.ErrRevoked)
+				assert.ErrorContains(t, err, "rank 3")
+				assert.ErrorContains(t, err, context.DeadlineExceeded.Error())
+			})
+		})
+	}
+}
+
+// TestLoss: a rank leaves at any moment. All others hear of it, whatever they wait for, go on with
+// the same members, and agree on the smallest value.
+func TestLoss(t *testing.T) {
+	const n = 6
+	for _, device := range []string{"", "shm", "tcp"} {
+		for leaver := range 3 {
+			t.Run(fmt.Sprintf("%s/%d", device, leaver), func(t *testing.T) {
+				var mu sync.Mutex
+				members := map[string]int{}
+				p2ptest.RunConfig(t, n, p2p.Config{Device: device}, func(w *p2p.World) {
+					g, err := coll.New(background, w.Comm())
+					require.NoError(t, err)
+					x := make([]int64, 1000)
+					step := int64(0)
+					for ; err == nil && step < 1000; step++ {
+						if w.Rank() == leaver*2 && step == 5 {
+							w.Close()
+							return
+						}
+						err = coll.AllReduce(background, g, coll.Sum[int64](), x)
+					}
+					assert.Error(t, err)
+					old := g
+					g, least, err := old.Shrink(background, step)
+					require.NoError(t, err)
+					assert.NoError(t, old.Close())
+					assert.Equal(t, n-1, g.Size())
+					x[0] = int64(w.Rank())
+					assert.NoError(t, coll.AllReduce(background, g, coll.Sum[int64](), x[:1]))
+					mu.Lock()
+					members[fmt.Sprint(x[0], least)]++
+					mu.Unlock()
+					assert.NoError(t, g.Close())
+				})
+				assert.Len(t, members, 1)
+				for _, ranks := range members {
+					assert.Equal(t, n-1, ranks)
+				}
+			})
+		}
+	}
+}
