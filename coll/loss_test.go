@@ -15,8 +15,8 @@ import (
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
-// operations are calls that wait for each other on all ranks.
-var operations = map[string]func(ctx context.Context, g *coll.Group) error{
+// waits are calls that wait for each other on all ranks.
+var waits = map[string]func(ctx context.Context, g *coll.Group) error{
 	"barrier": coll.Barrier,
 	"allreduce of a few bytes": func(ctx context.Context, g *coll.Group) error {
 		return coll.AllReduce(ctx, g, coll.Sum[int32](), make([]int32, 2))
@@ -41,7 +41,7 @@ var operations = map[string]func(ctx context.Context, g *coll.Group) error{
 
 // TestGivingUp: a member whose context ends breaks the Group for all, who learn which one and why.
 func TestGivingUp(t *testing.T) {
-	for name, operation := range operations {
+	for name, operation := range waits {
 		t.Run(name, func(t *testing.T) {
 			each(t, 5, func(g *coll.Group, w *p2p.World) {
 				assert.NoError(t, operation(background, g))
