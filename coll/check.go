@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strings"
+
+	"github.com/tagmatch/tagmatch/p2p"
 )
 
 // A call as it is compared with those of the other members, where they are asked to be equal.
@@ -65,7 +67,7 @@ func (c *call) same(own, what string) error {
 	first := texts.out[:len(texts.in)]
 	for rank := 1; rank < c.size(); rank++ {
 		if other := texts.out[rank*len(first):][:len(first)]; string(other) != string(first) {
-			return invalidf("%s: rank 0 %q, rank %d %q", what, decode(first), rank, decode(other))
+			return &differError{fmt.Sprintf("%s: rank 0 %q, rank %d %q", what, decode(first), rank, decode(other))}
 		}
 	}
 	return nil
@@ -82,3 +84,9 @@ func encode(text string) []byte {
 }
 
 func decode(b []byte) string { return strings.TrimRight(string(b[8:]), "\x00") }
+
+// differError is what all members find where their calls differ.
+type differError struct{ text string }
+
+func (e *differError) Error() string { return fmt.Sprintf("%v: %s", p2p.ErrInvalid, e.text) }
+func (e *differError) Unwrap() error { return p2p.ErrInvalid }

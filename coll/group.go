@@ -128,7 +128,7 @@ func (g *Group) end(c *call, err error) error {
 }
 
 // breakUp ends the Group's operations, on all members, because one of this kind has failed here. It
-// returns what the operation's caller gets.
+// returns what the operation's caller gets. What all members find alike, they need not be told.
 func (g *Group) breakUp(k kind, err error) error {
 	var own *failure
 	if errors.As(err, &own) {
@@ -141,8 +141,8 @@ func (g *Group) breakUp(k kind, err error) error {
 		g.broken = own
 	}
 	g.mu.Unlock()
-	if first {
-		g.revoke(own)
+	if first && !errors.As(err, new(*differError)) {
+		_ = g.comm.Revoke(own.text()) // after Close nothing waits
 	}
 	return own
 }
@@ -156,9 +156,6 @@ type failure struct {
 func (f *failure) Error() string { return "coll: " + f.text() }
 func (f *failure) text() string  { return f.kind.String() + ": " + f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
-
-// revoke ends what waits in this Group, on all members.
-func (g *Group) revoke(f *failure) { _ = g.comm.Revoke(f.text()) } // after Close nothing waits
 
 // kind is a kind of operation.
 type kind uint8
