@@ -157,9 +157,14 @@ func shrinkStep(ctx context.Context, c *p2p.Comm, step int64) error {
 		_, err := c.Sendrecv(ctx, next, 1, make([]byte, 100_000), last, 1, make([]byte, 100_000))
 		return err
 	}
-	var reqs []p2p.Request
+	var recvs, sends []p2p.Request
 	for rank := range c.Size() {
-		reqs = append(reqs, c.Irecv(p2p.AnySource, 2, make([]byte, 300_000)), c.Isend(rank, 2, make([]byte, 300_000)))
+		recvs = append(recvs, c.Irecv(p2p.AnySource, 2, make([]byte, 300_000)))
+		sends = append(sends, c.Isend(rank, 2, make([]byte, 300_000)))
 	}
-	return p2p.WaitAll(ctx, reqs, nil)
+	err := p2p.WaitAll(ctx, recvs, nil)
+	if err != nil { // a loss has ended the receives of all: nobody takes what is sent to those that live
+		_ = c.Revoke(err.Error())
+	}
+	return errors.Join(err, p2p.WaitAll(ctx, sends, nil))
 }
