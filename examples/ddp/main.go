@@ -53,7 +53,7 @@ func main() {
 		if g, least, err = old.Shrink(ctx, m.step); err == nil && least < m.step {
 			m.weights, m.step = m.before, least // the others have not finished the last step
 		}
-		old.Close()
+		_ = old.Close()
 	}
 	if err != nil {
 		log.Fatal(err)
