@@ -18,7 +18,8 @@ fmt:
 bench: ## the side-by-side comparison with UCX, Open MPI and MPICH
 	go run ./bench compare
 
-# With loss transport/rc is left out: of 100 READs at once rxe gives one up. In the last run what C is given must be neither freed
+# With loss transport/rc is left out: in one run a connection with 100 READs at once was lost, for a reason that is not known. In the
+# last run what C is given must be neither freed
 # nor moved.
 vm: ## libibverbs and the kernel's software RDMA, in a virtual machine
 	test/vm/check
