@@ -2,12 +2,15 @@ package coll_test
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/coll"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -61,4 +64,32 @@ func TestArguments(t *testing.T) {
 			assert.EqualError(t, err, want)
 		})
 	}
+}
+
+// TestLengths: a member whose vector is shorter is found out by who receives from it, and all calls
+// end.
+func TestLengths(t *testing.T) {
+	each(t, 2, func(g *coll.Group, _ *p2p.World) {
+		err := coll.AllReduce(background, g, coll.Sum[int32](), make([]int32, 2+g.Rank()))
+		if !errors.Is(err, p2p.ErrRevoked) {
+			assert.ErrorIs(t, err, p2p.ErrInvalid)
+			assert.ErrorContains(t, err, "lengths must be equal on all ranks")
+		}
+	})
+}
+
+// TestTold: a wrong argument of one member ends the calls of the others.
+func TestTold(t *testing.T) {
+	each(t, 3, func(g *coll.Group, w *p2p.World) {
+		ctx, end := context.WithTimeout(background, testlevel.Patience(time.Minute))
+		defer end()
+		assert.NoError(t, w.Comm().Barrier(ctx)) // all have a Group
+		if g.Rank() == 1 {
+			assert.ErrorIs(t, coll.Bcast(ctx, g, 9, make([]int32, 2)), p2p.ErrInvalid)
+			return
+		}
+		err := coll.Barrier(ctx, g)
+		assert.ErrorIs(t, err, p2p.ErrRevoked)
+		assert.ErrorContains(t, err, "revoked by rank 1 of the World: bcast: invalid argument: root 9 is out of range: members go from 0 to 2")
+	})
 }

@@ -106,26 +106,43 @@ func TestAlgorithms(t *testing.T) {
 		ranks = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17}
 	}
 	for _, n := range ranks {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			p2ptest.Run(t, n, func(w *p2p.World) {
-				g, err := New(background, w.Comm())
-				require.NoError(t, err)
-				for i, elements := range lengths(n) {
-					for k := range kinds {
-						for _, a := range algorithms[k] {
-							g.use(t, fmt.Sprintf("%v:%s", k, a.name))
-							if !assert.NoError(t, play(g, k, elements, uint64(i)), "%v:%s of %d elements", k, a.name, elements) {
-								return
-							}
-						}
-					}
-					require.NoError(t, Barrier(background, g))
-					forget()
-				}
-				require.NoError(t, g.Close())
-			})
-		})
+		t.Run(fmt.Sprint(n), func(t *testing.T) { playAll(t, n, p2p.Config{}) })
 	}
+}
+
+// TestWirings does so with each transport over each wire between processes.
+func TestWirings(t *testing.T) {
+	for _, transport := range []string{"rc", "tmsrq"} {
+		for _, device := range []string{"shm", "tcp"} {
+			if !testlevel.CI() && (transport == "rc") != (device == "tcp") {
+				continue
+			}
+			t.Run(transport+"/"+device, func(t *testing.T) {
+				playAll(t, 3, p2p.Config{Transport: transport, Device: device, OffloadMin: -1})
+			})
+		}
+	}
+}
+
+// playAll plays each algorithm on n ranks.
+func playAll(t *testing.T, n int, cfg p2p.Config) {
+	p2ptest.RunConfig(t, n, cfg, func(w *p2p.World) {
+		g, err := New(background, w.Comm())
+		require.NoError(t, err)
+		for i, elements := range lengths(n) {
+			for k := range kinds {
+				for _, a := range algorithms[k] {
+					g.use(t, fmt.Sprintf("%v:%s", k, a.name))
+					if !assert.NoError(t, play(g, k, elements, uint64(i)), "%v:%s of %d elements", k, a.name, elements) {
+						return
+					}
+				}
+			}
+			require.NoError(t, Barrier(background, g))
+			forget()
+		}
+		require.NoError(t, g.Close())
+	})
 }
 
 // lengths are those around the borders of what depends on them, in elements.
