@@ -73,6 +73,9 @@ func bcastChain(c *call) error {
 			return err
 		}
 		if node < c.size()-1 {
+			if err := c.waitSends(c.sends.len() - atOnce); err != nil {
+				return err
+			}
 			c.isend(next, part(c.in, i*piece, piece))
 		}
 	}

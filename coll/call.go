@@ -23,10 +23,9 @@ type call struct {
 	element int // bytes
 	typ     reflect.Type
 	op      operation
-	in, out []byte // what this rank gives and gets; where an operation is in place only in
-	// pieces is what a V call gives, by rank; alloc makes room for what it gets from a rank.
-	pieces [][]byte
-	alloc  func(from, bytes int) []byte
+	in, out []byte                       // what this rank gives, and gets; only in where an operation is in place
+	pieces  [][]byte                     // what a V call gives, by rank
+	alloc   func(from, bytes int) []byte // makes room for what a V call gets from a rank
 
 	scratch      []byte
 	recvs, sends line
@@ -111,23 +110,27 @@ func (c *call) waitAll() error {
 
 func (c *call) wait(l *line, n int) error {
 	for ; n > 0 && l.len() > 0; n-- {
-		if err := l.take().wait(c.ctx); err != nil {
-			return c.giveUp(err)
+		b := l.take()
+		if err := b.wait(c.ctx); err != nil {
+			return c.giveUp(err, b)
 		}
 	}
 	return nil
 }
 
-// giveUp ends all requests under way. The others wait for this rank no longer, nor it for them.
-func (c *call) giveUp(err error) error {
+// giveUp ends all requests under way, and others, after it has told the other members: these wait
+// for this rank no longer, nor it for them, unless one is stopped that has begun to read from here.
+func (c *call) giveUp(err error, others ...begun) error {
 	err = c.g.breakUp(c.kind, err)
 	for _, l := range []*line{&c.recvs, &c.sends} {
-		for _, b := range l.underWay() {
-			b.request.Cancel()
-		}
-		for l.len() > 0 {
-			_ = l.take().wait(context.Background())
-		}
+		others = append(others, l.underWay()...)
+		l.reset()
+	}
+	for _, b := range others {
+		b.request.Cancel()
+	}
+	for _, b := range others {
+		_ = b.wait(context.Background())
 	}
 	return err
 }
@@ -172,13 +175,9 @@ func (l *line) reset() {
 	l.begun, l.taken = l.begun[:0], 0
 }
 
-// wait waits for the request, and cancels it where ctx ends first.
+// wait waits for the request. Where ctx ends first the request goes on.
 func (b begun) wait(ctx context.Context) error {
 	st, err := b.request.Wait(ctx)
-	if err != nil && ctx.Err() != nil {
-		b.request.Cancel()
-		_, _ = b.request.Wait(context.Background())
-	}
 	if b.due < 0 {
 		return err
 	}

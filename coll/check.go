@@ -10,10 +10,10 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// A call as it is compared with those of the other members, where they are asked to be equal.
-// description is its text, and length the bytes of one on the wire; longer ones are cut.
-const length = 120
+// textBytes is the length of a text that all members compare; longer ones are cut.
+const textBytes = 120
 
+// description is the call as its members compare it.
 func (c *call) description() string {
 	var b strings.Builder
 	b.WriteString(c.kind.String())
@@ -47,7 +47,7 @@ func (c *call) compare() error {
 
 // sameRules fails where the members have other rules.
 func (g *Group) sameRules(ctx context.Context) error {
-	c := g.begin(ctx, barrier)
+	c := g.begin(ctx, making)
 	err := c.same(Environment+"="+g.rules.text, "the environments differ")
 	return g.end(c, err)
 }
@@ -77,7 +77,7 @@ func (c *call) same(own, what string) error {
 func encode(text string) []byte {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text))
-	b := make([]byte, 8+length)
+	b := make([]byte, 8+textBytes)
 	binary.LittleEndian.PutUint64(b, h.Sum64())
 	copy(b[8:], text)
 	return b

@@ -5,7 +5,7 @@ package coll
 // combines the least that is possible, whatever their number. Vectors go through in steps, so that
 // ranks combine what is in the cache.
 
-// step is how many bytes of a vector are in a step, and least how many at least go to each rank.
+// stepBytes of a vector are in a step, of which each rank gets leastBytes or more.
 // Measured with 2 ranks: half of step is slower from 1 to 4 MiB, for each step costs a rendezvous
 // with each rank; twice as much is slower from 16 MiB on.
 const (

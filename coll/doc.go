@@ -14,9 +14,9 @@
 //
 // All members of a Group make the same calls in the same order, with the same root, Op, type of
 // elements and, but for the V calls, the same lengths. A length that differs is p2p.ErrInvalid
-// where it is seen. With TAGMATCH_COLL=check, and in builds with -tags invariants, calls that
-// differ fail on all members, with an error that shows both; that costs a message exchange before
-// each.
+// where it is seen; else calls may wait until their contexts end, or Close or Shrink. With
+// TAGMATCH_COLL=check, and in builds with -tags invariants, calls that differ fail on all members,
+// with an error that shows both; that costs a message exchange before each.
 //
 // Elements are of any type without pointers, which all ranks hold in the same way: numbers, arrays,
 // and structs of such. Another type is p2p.ErrInvalid.
@@ -41,8 +41,10 @@
 //
 // An error of one member ends the calls of all, whichever member it is: nobody waits for one that
 // has given up. That is so for contexts that end, wrong arguments and lost ranks alike. The member
-// that has the error returns it; the calls of the others are p2p.ErrRevoked, with the rank and the
-// text of that error, or the same loss. The Group is broken then: later calls fail at once.
+// that has the error returns it. What the others are in, be it an earlier call that has succeeded
+// here, is p2p.ErrRevoked, with the rank and the text of that error, or the same loss. The Group is
+// broken then: later calls are p2p.ErrRevoked at once. A call whose context ends may still wait for
+// a member that is stopped while it reads from this one.
 //
 // A program that goes on without lost members calls Shrink on all others, whatever error they had:
 //

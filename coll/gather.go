@@ -144,7 +144,7 @@ func allToAllBruck(c *call) error {
 	return nil
 }
 
-// atOnce is how many messages of an all-to-all a rank has under way.
+// atOnce is how many messages a rank has under way, where it sends many.
 const atOnce = 32
 
 // allToAllDirect has each rank send to all others, to the next ones first.

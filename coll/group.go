@@ -21,9 +21,11 @@ type Group struct {
 	rules rules
 
 	mu     sync.Mutex
-	number p2p.Tag // of the last operation, which is the tag of its messages; guarded by mu
-	broken error   // of the first operation that failed; guarded by mu
-	idle   []*call // for the next operations; guarded by mu
+	number p2p.Tag  // of the next operation, which is the tag of its messages; guarded by mu
+	broken *failure // of the first operation that failed; guarded by mu
+	told   bool     // the other members have been told that it is broken; guarded by mu
+	under  int      // operations under way; guarded by mu
+	idle   []*call  // for the next operations; guarded by mu
 }
 
 // noCopy has vet find copies.
@@ -44,9 +46,13 @@ func New(ctx context.Context, c *p2p.Comm) (*Group, error) {
 	}
 	rules, wrong := readRules()
 	g := &Group{comm: own, rules: rules}
-	if err := errors.Join(wrong, g.sameRules(ctx)); err != nil { // the others hear of what is wrong here
+	err = g.sameRules(ctx) // where the rules are wrong, the others hear of it
+	if wrong != nil {
+		err = wrapf("new: %w", wrong)
+	}
+	if err != nil {
 		own.Close()
-		return nil, wrapf("new: %w", err)
+		return nil, err
 	}
 	return g, nil
 }
@@ -76,14 +82,18 @@ func (g *Group) Rank() int { return g.comm.Rank() }
 func (g *Group) Size() int { return g.comm.Size() }
 
 // Close gives the Group's context back, once all members have called it. It is local: call it when
-// all operations have ended. One that is under way ends with an error, on all members.
+// all operations have ended. Where one is under way on this member, it ends on all, with an error.
 func (g *Group) Close() error {
 	if g == nil {
 		return nil
 	}
 	g.mu.Lock()
 	g.idle = nil
+	under := g.under
 	g.mu.Unlock()
+	if under > 0 {
+		_ = g.breakUp(closing, errClosing)
+	}
 	if err := g.comm.Close(); err != nil {
 		return wrapf("close: %w", err)
 	}
@@ -93,7 +103,7 @@ func (g *Group) Close() error {
 // most idle calls that a Group keeps, and most scratch memory of each, bytes.
 const (
 	mostIdle    = 8
-	mostScratch = 4 << 20
+	mostScratch = 16 << 20
 )
 
 // begin takes the place of the next operation, in the order of these calls.
@@ -109,7 +119,10 @@ func (g *Group) begin(ctx context.Context, k kind) *call {
 	}
 	c.g, c.ctx, c.kind, c.tag = g, ctx, k, g.number
 	g.number = (g.number + 1) & p2p.MaxCommTag
-	c.err = g.broken
+	g.under++
+	if g.broken != nil {
+		c.err = fmt.Errorf("%w: %s", p2p.ErrRevoked, g.broken.text())
+	}
 	return c
 }
 
@@ -121,28 +134,29 @@ func (g *Group) end(c *call, err error) error {
 	c.release()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.idle) < mostIdle {
+	if g.under--; len(g.idle) < mostIdle {
 		g.idle = append(g.idle, c)
 	}
 	return err
 }
 
 // breakUp ends the Group's operations, on all members, because one of this kind has failed here. It
-// returns what the operation's caller gets. What all members find alike, they need not be told.
+// returns what the operation's caller gets. Where calls differ all members find it alike, and are
+// told when another operation comes to that end.
 func (g *Group) breakUp(k kind, err error) error {
-	var own *failure
-	if errors.As(err, &own) {
-		return err // of an operation before
+	if own, ok := err.(*failure); ok {
+		return own // done before
 	}
-	own = &failure{k, err}
+	own, alike := &failure{k, err}, errors.As(err, new(*differError))
 	g.mu.Lock()
-	first := g.broken == nil
-	if first {
+	if g.broken == nil {
 		g.broken = own
 	}
+	first, tell := g.broken, !g.told && !alike
+	g.told = g.told || tell
 	g.mu.Unlock()
-	if first && !errors.As(err, new(*differError)) {
-		_ = g.comm.Revoke(own.text()) // after Close nothing waits
+	if tell {
+		_ = g.comm.Revoke(first.text()) // fails after Close, which has told them
 	}
 	return own
 }
@@ -177,18 +191,23 @@ const (
 	allGatherV
 	allToAllV
 	kinds  // of operations
-	shrink // breaks a Group as a failure does
+	shrink // and these break a Group
+	closing
+	making
 )
 
-// errShrunk ends operations of members that do not know of the loss.
-var errShrunk = errors.New("a member makes a Group of those that live")
+// What ends operations that no operation has failed.
+var (
+	errShrunk  = errors.New("a member makes a Group of those that live")
+	errClosing = errors.New("a member closes the Group while operations are under way")
+)
 
 var errNoContext = invalidf("the context is nil: use context.Background where nothing should end the call")
 
 func (k kind) String() string {
 	return [...]string{
 		"barrier", "bcast", "reduce", "allreduce", "reducescatter", "scan", "exscan", "gather", "scatter", "allgather", "alltoall",
-		"gatherv", "scatterv", "allgatherv", "alltoallv", "", "shrink",
+		"gatherv", "scatterv", "allgatherv", "alltoallv", "", "shrink", "close", "new",
 	}[k]
 }
 

@@ -53,7 +53,9 @@ func TestGivingUp(t *testing.T) {
 					ctx, end := context.WithTimeout(background, 20*time.Millisecond)
 					defer end()
 					assert.ErrorIs(t, operation(ctx, g), context.DeadlineExceeded)
-					assert.ErrorIs(t, coll.Barrier(background, g), context.DeadlineExceeded, "the Group stays broken")
+					err := coll.Barrier(background, g)
+					assert.ErrorIs(t, err, p2p.ErrRevoked, "the Group stays broken")
+					assert.NotErrorIs(t, err, context.DeadlineExceeded, "this call has no deadline")
 					assert.NoError(t, w.Comm().Send(background, 0, 1, nil))
 					return
 				}
@@ -64,6 +66,31 @@ func TestGivingUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCloseUnderWay: Close ends an operation under way on all members.
+func TestCloseUnderWay(t *testing.T) {
+	p2ptest.Run(t, 3, func(w *p2p.World) {
+		g, err := coll.New(background, w.Comm())
+		require.NoError(t, err)
+		assert.NoError(t, w.Comm().Barrier(background)) // all have a Group
+		switch g.Rank() {
+		case 0:
+			p := coll.StartBarrier(g)
+			assert.NoError(t, g.Close())
+			assert.Error(t, p.Wait(background))
+		case 1:
+			assert.ErrorIs(t, coll.Barrier(background, g), p2p.ErrRevoked)
+			assert.NoError(t, w.Comm().Send(background, 2, 1, nil))
+		case 2:
+			_, err := w.Comm().Recv(background, 1, 1, nil)
+			assert.NoError(t, err)
+			err = coll.Barrier(background, g)
+			assert.ErrorIs(t, err, p2p.ErrRevoked)
+			assert.ErrorContains(t, err, "a member closes the Group while operations are under way")
+		}
+		assert.NoError(t, g.Close())
+	})
 }
 
 // TestLoss: a rank leaves at any moment. All others hear of it, whatever they wait for, go on with

@@ -191,6 +191,26 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckStarted: after calls that differ nobody waits in the next ones, whether they have begun
+// before that was found or after.
+func TestCheckStarted(t *testing.T) {
+	p2ptest.Run(t, 3, func(w *p2p.World) {
+		g, err := New(background, w.Comm())
+		require.NoError(t, err)
+		g.rules.check = true
+		assert.NoError(t, w.Comm().Barrier(background)) // all have a Group
+		if w.Rank() < 2 {
+			first, second := StartAllReduce(g, Sum[int32](), make([]int32, 2)), StartAllReduce(g, Sum[int32](), make([]int32, 3))
+			assert.Error(t, first.Wait(background))
+			assert.Error(t, second.Wait(background))
+		} else {
+			assert.Error(t, AllReduce(background, g, Sum[int32](), make([]int32, 3)))
+			assert.Error(t, StartAllReduce(g, Sum[int32](), make([]int32, 3)).Wait(background))
+		}
+		require.NoError(t, g.Close())
+	})
+}
+
 // TestRules: what TAGMATCH_COLL says is read in New, and mistakes are named.
 func TestRules(t *testing.T) {
 	for text, want := range map[string]string{

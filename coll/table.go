@@ -12,8 +12,8 @@ import (
 type algorithm struct {
 	name string
 	run  func(*call) error
-	// most is the most bytes for which it is taken, in a Group of at most ranks: the first whose
-	// limits hold is. That of the last one is taken in any case.
+	// most and ranks are limits: bytes, and members of the Group. The first algorithm whose limits
+	// hold is taken, and the last one where none do.
 	most, ranks int
 }
 

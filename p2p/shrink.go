@@ -16,7 +16,8 @@ import (
 // lost meanwhile, rank 0 too. All that return the Comm have the same members in it, and the same
 // value. A rank that is lost too late is a member still: the program finds it lost, and shrinks the
 // result in its turn. What one rank has lost all others lose, so that of two ranks that have given
-// each other up, and live, one or both are left out by the others.
+// each other up, and live, one or both are left out by the others. Such a rank makes a Comm without
+// those that it has lost.
 //
 // Where ctx ends while a rank has not called Shrink, this rank gives up. The others go on to wait
 // for that one, and then get an error that names who has given up. So they do where a rank that

@@ -44,14 +44,18 @@ func main() {
 		time.AfterFunc(rand.N(300*time.Millisecond), func() { os.Exit(9) })
 	}
 	var m model
-	for err == nil {
-		if err = m.train(ctx, g, *steps); err == nil {
-			break
+	// All members agree by Shrink on the last step of each, and at the end that all are done.
+	for done := int64(0); err == nil && done <= *steps; {
+		failed := m.train(ctx, g, *steps)
+		finished := m.step
+		if failed == nil {
+			finished++ // its weights are those of all
+		} else {
+			log.Printf("rank %d, after %d steps: %v", w.Rank(), m.step, failed)
 		}
-		log.Printf("rank %d, after %d steps: %v", w.Rank(), m.step, err)
-		old, least := g, int64(0)
-		if g, least, err = old.Shrink(ctx, m.step); err == nil && least < m.step {
-			m.weights, m.step = m.before, least // the others have not finished the last step
+		old := g
+		if g, done, err = old.Shrink(ctx, finished); err == nil && done < m.step {
+			m.weights, m.step = m.before, done // the others have not finished the last step
 		}
 		_ = old.Close()
 	}

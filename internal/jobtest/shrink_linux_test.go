@@ -30,7 +30,7 @@ func TestShrinkLoops(t *testing.T) {
 	t.Parallel()
 	times := 4
 	if testlevel.CI() {
-		times = 60
+		times = 30
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -80,7 +80,8 @@ func victimsOf(seed uint64, n int) map[int]time.Duration {
 // shrinkLoopRole does steps until all ranks that are to die have, and all that are left know.
 func shrinkLoopRole(ctx context.Context, w *p2p.World) error {
 	victims := victimsOf(number(seedVar), w.Size())
-	if err := w.Comm().Barrier(ctx); err != nil {
+	// A rank that is past it may be killed already, and another one revoke the Comm.
+	if err := w.Comm().Barrier(ctx); err != nil && !errors.Is(err, p2p.ErrPeerLost) && !errors.Is(err, p2p.ErrRevoked) {
 		return err
 	}
 	if after, dies := victims[w.Rank()]; dies {
