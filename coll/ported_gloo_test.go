@@ -77,7 +77,7 @@ func timeout(fn func(ctx context.Context, g *coll.Group) error) func(t *testing.
 			ctx, cancel := context.WithTimeout(background, 10*time.Millisecond)
 			defer cancel()
 			require.ErrorIs(t, fn(ctx, g), context.DeadlineExceeded)
-			require.ErrorIs(t, fn(background, g), context.DeadlineExceeded, "the Group is broken")
+			require.ErrorIs(t, fn(background, g), p2p.ErrRevoked, "the Group is broken")
 			require.NoError(t, w.Comm().Send(background, 1, 0, nil))
 		})
 	}
