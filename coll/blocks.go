@@ -12,13 +12,8 @@ func (c *call) blocks(x []byte) blocks {
 	return blocks{x, (n + c.size() - 1) / c.size() * c.element}
 }
 
-// of is blocks from to until.
-func (b blocks) of(from, until int) []byte {
-	return b.x[min(from*b.size, len(b.x)):min(until*b.size, len(b.x))]
-}
-
 // block is block i.
-func (b blocks) block(i int) []byte { return b.of(i, i+1) }
+func (b blocks) block(i int) []byte { return part(b.x, i*b.size, b.size) }
 
 // part is up to n bytes of b from byte at on.
 func part(b []byte, at, n int) []byte {

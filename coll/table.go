@@ -42,16 +42,8 @@ var algorithms = [kinds][]algorithm{
 		{"doubling", reduceScatterDoubling, 512, unlimited},
 		{"direct", reduceDirect, unlimited, unlimited},
 	},
-	scan: {
-		{"chain", scanChain, unlimited, 8},
-		{"doubling", scanDoubling, 64 << 10, unlimited},
-		{"chain", scanChain, unlimited, unlimited},
-	},
-	exScan: {
-		{"chain", scanChain, unlimited, 8},
-		{"doubling", scanDoubling, 64 << 10, unlimited},
-		{"chain", scanChain, unlimited, unlimited},
-	},
+	scan:   scans,
+	exScan: scans,
 	gather: {
 		{"tree", gatherTree, 512, unlimited},
 		{"direct", gatherDirect, unlimited, unlimited},
@@ -73,6 +65,12 @@ var algorithms = [kinds][]algorithm{
 	scatterV:   {{"direct", scatterVDirect, unlimited, unlimited}},
 	allGatherV: {{"direct", allGatherVDirect, unlimited, unlimited}},
 	allToAllV:  {{"direct", allToAllVDirect, unlimited, unlimited}},
+}
+
+var scans = []algorithm{
+	{"chain", scanChain, unlimited, 8},
+	{"doubling", scanDoubling, 64 << 10, unlimited},
+	{"chain", scanChain, unlimited, unlimited},
 }
 
 // bytes is what decides on the algorithm. It is the same on all ranks.

@@ -23,57 +23,51 @@ func (c *call) receiveNew(from int) error {
 // keep makes room for this rank's own piece.
 func (c *call) keep(own []byte) { copy(c.alloc(c.rank(), len(own)), own) }
 
+// sendPieces begins to send each other rank its piece.
+func (c *call) sendPieces(of func(to int) []byte) {
+	for i := range c.size() - 1 {
+		to := c.shifted(i + 1)
+		c.isend(to, of(to))
+	}
+}
+
+// receiveAll keeps this rank's own piece, and receives that of each other rank.
+func (c *call) receiveAll(own []byte) error {
+	c.keep(own)
+	for i := range c.size() - 1 {
+		if err := c.receiveNew(c.shifted(-i - 1)); err != nil {
+			return err
+		}
+	}
+	return c.waitAll()
+}
+
 func gatherVDirect(c *call) error {
 	if c.rank() != c.root {
 		return c.send(c.root, c.in)
 	}
-	c.keep(c.in)
-	for i := range c.size() - 1 {
-		if err := c.receiveNew(c.shifted(i + 1)); err != nil {
-			return err
-		}
-	}
-	return c.waitAll()
+	return c.receiveAll(c.in)
 }
 
 func scatterVDirect(c *call) error {
-	if c.rank() != c.root {
-		if err := c.receiveNew(c.root); err != nil {
-			return err
-		}
-		return c.waitAll()
+	if c.rank() == c.root {
+		c.sendPieces(c.piece)
+		c.keep(c.piece(c.root))
+	} else if err := c.receiveNew(c.root); err != nil {
+		return err
 	}
-	for i := range c.size() - 1 {
-		to := c.shifted(i + 1)
-		c.isend(to, c.pieces[to])
-	}
-	c.keep(c.pieces[c.root])
 	return c.waitAll()
 }
 
 func allGatherVDirect(c *call) error {
-	for i := range c.size() - 1 {
-		c.isend(c.shifted(i+1), c.in)
-	}
-	c.keep(c.in)
-	for i := range c.size() - 1 {
-		if err := c.receiveNew(c.shifted(-i - 1)); err != nil {
-			return err
-		}
-	}
-	return c.waitAll()
+	c.sendPieces(func(int) []byte { return c.in })
+	return c.receiveAll(c.in)
 }
 
 func allToAllVDirect(c *call) error {
-	for i := range c.size() - 1 {
-		to := c.shifted(i + 1)
-		c.isend(to, c.pieces[to])
-	}
-	c.keep(c.pieces[c.rank()])
-	for i := range c.size() - 1 {
-		if err := c.receiveNew(c.shifted(-i - 1)); err != nil {
-			return err
-		}
-	}
-	return c.waitAll()
+	c.sendPieces(c.piece)
+	return c.receiveAll(c.piece(c.rank()))
 }
+
+// piece is what this rank gives to a rank.
+func (c *call) piece(to int) []byte { return c.pieces[to] }

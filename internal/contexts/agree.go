@@ -45,13 +45,10 @@ func (cs *Contexts) Ask(c *Comm) (done func()) {
 
 // Take ends what Offer began: the first of these contexts, if there is one, is not free any more.
 func (cs *Contexts) Take(from Set) (context int, ok bool) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	cs.holder = none
-	if context = from.first(); context == none {
+	context = from.first()
+	if cs.TakeOnly(context); context == none {
 		return 0, false
 	}
-	cs.free.set(context, false)
 	return context, true
 }
 
