@@ -41,13 +41,10 @@ func TestDupLoops(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var longest time.Duration
 	for range times {
-		n := 2 + rng.IntN(7)
-		j := job{n: n, role: "duploop", device: []string{"shm", "tcp"}[rng.IntN(2)], arg: rng.IntN(60_000), seed: uint64(rng.IntN(n)), grace: time.Minute}
-		if rng.IntN(2) == 0 {
-			j.env = tmsrqEnv
-		}
+		j := anyJob(rng, "duploop")
+		j.arg, j.seed = rng.IntN(60_000), uint64(rng.IntN(j.n))
 		r := j.run(t)
-		require.Equal(t, n-1, strings.Count(r.out, "survived"), "%+v\n%s%s", j, r.out, r.err)
+		require.Equal(t, j.n-1, strings.Count(r.out, "survived"), "%+v\n%s%s", j, r.out, r.err)
 		killed := momentsOf(t, "killed", r.out)
 		require.Len(t, killed, 1)
 		for _, ended := range momentsOf(t, "ended", r.out) {
@@ -55,6 +52,15 @@ func TestDupLoops(t *testing.T) {
 		}
 	}
 	t.Logf("after a kill the calls of the others have ended within %v", longest)
+}
+
+// anyJob is a job of 2 to 8 ranks, on any device and transport, for a role that survives losses.
+func anyJob(rng *rand.Rand, role string) job {
+	j := job{n: 2 + rng.IntN(7), role: role, device: []string{"shm", "tcp"}[rng.IntN(2)], grace: time.Minute}
+	if rng.IntN(2) == 0 {
+		j.env = tmsrqEnv
+	}
+	return j
 }
 
 // moment prints when something has happened, and momentsOf reads that.

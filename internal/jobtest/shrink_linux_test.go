@@ -38,15 +38,12 @@ func TestShrinkLoops(t *testing.T) {
 	var longest time.Duration
 	kills := 0
 	for range times {
-		n := 2 + rng.IntN(7)
-		j := job{n: n, role: "shrinkloop", device: []string{"shm", "tcp"}[rng.IntN(2)], seed: rng.Uint64N(1 << 40), grace: time.Minute}
-		if rng.IntN(2) == 0 {
-			j.env = tmsrqEnv
-		}
+		j := anyJob(rng, "shrinkloop")
+		j.seed = rng.Uint64N(1 << 40)
 		r := j.run(t)
 		var left []int
-		victims := victimsOf(j.seed, n)
-		for rank := range n {
+		victims := victimsOf(j.seed, j.n)
+		for rank := range j.n {
 			if _, dies := victims[rank]; !dies {
 				left = append(left, rank)
 			}
