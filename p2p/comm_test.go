@@ -206,7 +206,7 @@ func TestContextsDoNotMeet(t *testing.T) {
 // two Comms that share a rank get the same context.
 func TestConcurrentDup(t *testing.T) {
 	const n, parents, rounds = 4, 6, 8
-	ctx, cancel := context.WithTimeout(background, 20*time.Second) // contexts that two Comms have can also hang
+	ctx, cancel := context.WithTimeout(background, testlevel.Patience(20*time.Second)) // contexts that two Comms have can also hang
 	defer cancel()
 	p2ptest.Run(t, n, func(w *p2p.World) {
 		var comms []*p2p.Comm

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -48,7 +49,7 @@ func TestTLSNotByAnExposedSecret(t *testing.T) {
 		{"off", nil, ""},
 		{"secret", make([]byte, bootstrap.SecretSize), ""},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), testlevel.Patience(time.Minute))
 		defer cancel()
 		var ranks sync.WaitGroup
 		var errs [2]error

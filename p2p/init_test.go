@@ -13,6 +13,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -30,7 +31,7 @@ func initAll(t *testing.T, configs ...p2p.Config) []error {
 	for r, b := range bootstrap.NewLocal(len(configs)) {
 		configs[r].Bootstrap = b
 		ranks.Go(func() {
-			ctx, cancel := context.WithTimeout(background, 20*time.Second)
+			ctx, cancel := context.WithTimeout(background, testlevel.Patience(20*time.Second))
 			defer cancel()
 			w, err := p2p.Init(ctx, configs[r])
 			if errs[r] = err; err == nil {

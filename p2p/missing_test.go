@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -49,7 +50,7 @@ func awaitCollective(t *testing.T, w *p2p.World) {
 			}
 		}
 		return false
-	}, time.Minute, time.Millisecond)
+	}, testlevel.Patience(time.Minute), time.Millisecond)
 }
 
 // onAll makes a collective call on all ranks.

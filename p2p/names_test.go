@@ -74,7 +74,7 @@ func TestCommMembers(t *testing.T) {
 	for _, n := range []int{8, 3000, 200_000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			onWirings(t, 3, offloaded, func(t *testing.T, w *p2p.World) {
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), testlevel.Patience(30*time.Second))
 				defer cancel()
 				c, b := w.Comm(), make([]byte, n)
 				d, err := c.Split(ctx, w.Rank()/2, 0)

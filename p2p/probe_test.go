@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -136,7 +137,7 @@ func TestMprobeNeverSteals(t *testing.T) {
 			}
 			return
 		}
-		ctx, cancel := context.WithTimeout(background, time.Minute)
+		ctx, cancel := context.WithTimeout(background, testlevel.Patience(time.Minute))
 		defer cancel()
 		var wg sync.WaitGroup
 		var mu sync.Mutex

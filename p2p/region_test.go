@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -115,7 +116,7 @@ func TestRegionMisuse(t *testing.T) {
 			for _, u := range uses {
 				u.Cancel()
 			}
-			ctx, cancel := context.WithTimeout(background, 20*time.Second)
+			ctx, cancel := context.WithTimeout(background, testlevel.Patience(20*time.Second))
 			defer cancel()
 			for _, u := range uses {
 				_, err := u.Wait(ctx)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -20,7 +21,7 @@ func TestShutdownOfSurvivors(t *testing.T) {
 			assert.NoError(t, w.Close())
 			return
 		}
-		ctx, cancel := context.WithTimeout(background, 20*time.Second)
+		ctx, cancel := context.WithTimeout(background, testlevel.Patience(20*time.Second))
 		defer cancel()
 		err := w.Shutdown(ctx)
 		assert.ErrorIs(t, err, p2p.ErrPeerLost)
@@ -153,7 +154,7 @@ func TestShutdownBesideWaiters(t *testing.T) {
 					waiters.Go(func() { assert.Error(t, wait(w.Comm(), w)) })
 				}
 				time.Sleep(5 * time.Millisecond) // mostly they sleep by now
-				ctx, cancel := context.WithTimeout(background, 20*time.Second)
+				ctx, cancel := context.WithTimeout(background, testlevel.Patience(20*time.Second))
 				defer cancel()
 				assert.NoError(t, w.Shutdown(ctx))
 			})

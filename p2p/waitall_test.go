@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -100,7 +101,7 @@ func TestWaitAllTellsRefusals(t *testing.T) {
 	cfg := p2p.Config{SendLimit: 2048, UnexpectedLimit: 4096}
 	p2ptest.RunConfig(t, 1, cfg, func(w *p2p.World) {
 		c := w.Comm()
-		bounded, cancel := context.WithTimeout(background, 20*time.Second) // it is not used up
+		bounded, cancel := context.WithTimeout(background, testlevel.Patience(20*time.Second)) // it is not used up
 		defer cancel()
 		waiting := fill(c)
 		for name, r := range refusedCalls(t, c) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -107,7 +108,7 @@ func TestAbandonedCallFinishes(t *testing.T) {
 		_, err := e.Recv(ctx, AnySource, 5, exact, buf)
 		got <- err
 	}()
-	require.Eventually(t, func() bool { return e.Metrics().ReadsNow == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return e.Metrics().ReadsNow == 2 }, testlevel.Patience(10*time.Second), time.Millisecond)
 	last := e.Irecv(AnySource, 5, exact, make([]byte, 2000))
 	cancel()
 	select {

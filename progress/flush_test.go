@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -196,7 +197,7 @@ func TestFlushDoesNotWait(t *testing.T) {
 // waitTogether has three calls wait at the same time. The context of the second ends it alone; then
 // something ends the others together.
 func waitTogether(t *testing.T, call func(ctx context.Context) error, waiting func() int, end func()) {
-	bounded, stop := context.WithTimeout(bg, 10*time.Second) // a call that is forgotten would wait for ever
+	bounded, stop := context.WithTimeout(bg, testlevel.Patience(10*time.Second)) // a call that is forgotten would wait for ever
 	defer stop()
 	middle, cancel := context.WithCancel(bounded)
 	var outcomes []chan error

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // probe posts a probe that waits, a matched one where there is a Message.
@@ -479,7 +481,7 @@ func TestMatchedProbesDoNotSteal(t *testing.T) {
 	go func() { wg.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(time.Minute):
+	case <-time.After(testlevel.Patience(time.Minute)):
 		t.Fatal("not all messages have come")
 	}
 	require.Empty(t, errs)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 func data(n int) Label {
@@ -395,7 +397,7 @@ func TestQueueWakesAll(t *testing.T) {
 			}
 			return n
 		}
-		require.Eventually(t, func() bool { return waiting() == 3 }, 10*time.Second, 10*time.Microsecond)
+		require.Eventually(t, func() bool { return waiting() == 3 }, testlevel.Patience(10*time.Second), 10*time.Microsecond)
 		e.mu.Lock()
 		for i := range 3 {
 			q.pushLocked(e.queues.entry(q, data(i)))

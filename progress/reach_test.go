@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // reachedBy is the ranks that a rank has asked its transport to connect to, in order.
@@ -44,7 +46,7 @@ func TestReachAwaited(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = e.Improbe(6, 1, exact)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(bg, 10*time.Second)
+	ctx, cancel := context.WithTimeout(bg, testlevel.Patience(10*time.Second))
 	go func() { // once the probe waits
 		for len(c.reachedBy(0)) < 5 && ctx.Err() == nil {
 			runtime.Gosched()

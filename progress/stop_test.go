@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // TestTransportFails: everything ends, also receives whose buffers the device may write to, while
@@ -25,7 +27,7 @@ func TestTransportFails(t *testing.T) {
 				c.e[1].Poll()
 				m := c.e[0].Metrics()
 				return m.UnexpectedNow == 1 && (m.ReadsNow == 1 || m.Offload.Offloaded == 2)
-			}, 10*time.Second, time.Millisecond)
+			}, testlevel.Patience(10*time.Second), time.Millisecond)
 			failure := errors.New("the completion queue has overflowed")
 			go n.fail(failure)
 			for _, r := range []Request{reading, waiting} {

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 func TestMain(m *testing.M) {
 	if do := os.Getenv("TAGMATCH_TEST_PMIX"); do != "" {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testlevel.Patience(20*time.Second))
 		defer cancel()
 		if err := rank(ctx, do); err != nil {
 			fmt.Println("failed:", err)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -145,7 +147,7 @@ func within[T any](t *testing.T, c <-chan T) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(30 * time.Second):
+	case <-time.After(testlevel.Patience(30 * time.Second)):
 		require.FailNow(t, "waited in vain")
 	}
 	panic("unreachable")
@@ -340,7 +342,7 @@ func TestTimeOfStrangers(t *testing.T) {
 	}
 	require.ErrorIs(t, within(t, ends), os.ErrDeadlineExceeded)
 	require.ErrorIs(t, within(t, ends), os.ErrDeadlineExceeded)
-	require.Eventually(t, func() bool { return d.Turned() == 2 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.Turned() == 2 }, testlevel.Patience(30*time.Second), time.Millisecond)
 }
 
 // TestFirstBytes: what has come with a connection is looked at, and left for who serves it. The

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -130,7 +131,7 @@ func absentRole(ctx context.Context, w *p2p.World) error {
 		if _, err := os.Stat(sent); err == nil {
 			break
 		}
-		if time.Since(start) > 20*time.Second {
+		if time.Since(start) > testlevel.Patience(20*time.Second) {
 			return errors.New("the message waits for its receiver")
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -104,7 +105,7 @@ func TestOrphan(t *testing.T) {
 }
 
 func orphanRole(ctx context.Context, w *p2p.World) error {
-	ctx, cancel := context.WithTimeout(ctx, 40*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, testlevel.Patience(40*time.Second))
 	defer cancel()
 	c, way := w.Comm(), int(number(argVar))
 	if w.Rank() == 0 {

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -389,7 +390,7 @@ func holds() (h holdings, err error) {
 
 // left says what this process holds beyond h, once that does not become less.
 func (h holdings) left() (more string) {
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testlevel.Patience(10 * time.Second)); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		now, err := holds()
 		if err != nil {
 			return err.Error()

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/launch"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -179,7 +180,7 @@ func TestCauseIsHeard(t *testing.T) {
 func TestNeverJoins(t *testing.T) {
 	t.Parallel()
 	script := `[ $RANK = 2 ] && exec sleep 60; exec "$0"`
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testlevel.Patience(time.Minute))
 	defer cancel()
 	var out, stderr bytes.Buffer
 	code, err := launch.Run(ctx, launch.Options{N: 4, Command: []string{"sh", "-c", script, os.Args[0]}, Stdout: &out, Stderr: &stderr,

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/ports/portstest"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 func TestParseHosts(t *testing.T) {
@@ -90,7 +91,7 @@ func TestRemoteValue(t *testing.T) {
 // it runs.
 func TestRemoteScripts(t *testing.T) {
 	for n := 7400; n < 8400; n += 37 {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), testlevel.Patience(20*time.Second))
 		env := append(os.Environ(), "PADDING="+strings.Repeat("x", n))
 		code, out := remoteJob(t, ctx, Options{N: 1, Env: env, Pass: []string{"PADDING"}, NoPrefix: true}, `echo ${#PADDING}`)
 		require.NoError(t, ctx.Err(), "%d bytes", n)
@@ -160,7 +161,7 @@ func TestRemoteKeepGoing(t *testing.T) {
 // TestRemoteCanceled: the ranks end with the launcher, also those of an agent that was killed.
 func TestRemoteCanceled(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "mark")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testlevel.Patience(20*time.Second))
 	defer cancel()
 	go func() { // cancels once all ranks run
 		for ctx.Err() == nil {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // TestHoldersShareALook: of ranks that end while the processes of the host are looked at all but
@@ -34,7 +36,7 @@ func TestHoldersShareALook(t *testing.T) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return len(h.wanted) == n-1
-	}, 30*time.Second, time.Millisecond)
+	}, testlevel.Patience(30*time.Second), time.Millisecond)
 	close(goOn)
 	ranks.Wait()
 	require.Equal(t, []int{1, n - 1}, looks)

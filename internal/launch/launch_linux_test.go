@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/tagmatch/tagmatch/internal/launch/link"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"golang.org/x/sys/unix"
 )
 
@@ -45,7 +46,7 @@ func requireGone(t *testing.T, pids []int) {
 		}
 	}()
 	for _, pid := range pids {
-		require.Eventually(t, func() bool { return !alive(pid) }, 20*time.Second, 5*time.Millisecond, "process %d is left", pid)
+		require.Eventually(t, func() bool { return !alive(pid) }, testlevel.Patience(20*time.Second), 5*time.Millisecond, "process %d is left", pid)
 	}
 }
 
@@ -78,7 +79,7 @@ func startNestedBy(t *testing.T, c *exec.Cmd, command string, n int) (*exec.Cmd,
 	c.WaitDelay = time.Second
 	require.NoError(t, c.Start())
 	t.Cleanup(func() { _ = c.Process.Kill() })
-	require.Eventually(t, func() bool { return len(pids(out.String())) == n }, 30*time.Second, 5*time.Millisecond, "%v", &out)
+	require.Eventually(t, func() bool { return len(pids(out.String())) == n }, testlevel.Patience(30*time.Second), 5*time.Millisecond, "%v", &out)
 	return c, &out
 }
 

@@ -146,7 +146,7 @@ var roles = map[string]func(rank string) int{
 }
 
 func exchange(string) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testlevel.Patience(10*time.Second))
 	defer cancel()
 	b, err := bootstrap.Detect(ctx, bootstrap.Options{})
 	if err == nil {
@@ -199,7 +199,7 @@ func play(t *testing.T, n int, role string, change func(*Options)) (code int, ou
 	if change != nil {
 		change(&opt)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testlevel.Patience(20*time.Second))
 	defer cancel()
 	code, err := Run(ctx, opt)
 	require.NoError(t, err)
@@ -389,7 +389,7 @@ func TestStdinGoesToRankZero(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	var o, e buffer
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testlevel.Patience(20*time.Second))
 	defer cancel()
 	go func() { // the ranks are there
 		for ctx.Err() == nil && len(pids(o.String())) < 2 {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // stopped reports whether pid is.
@@ -55,7 +57,7 @@ func TestSignalsReachRanks(t *testing.T) {
 			c, out := startNested(t, "exec env "+envRole+"=signals "+os.Args[0], 2)
 			got := func(sig os.Signal) {
 				t.Helper()
-				require.Eventually(t, func() bool { return strings.Count(out.String(), "got "+sig.String()+"\n") == 2 }, 30*time.Second, 5*time.Millisecond, "%v: %v", sig, out)
+				require.Eventually(t, func() bool { return strings.Count(out.String(), "got "+sig.String()+"\n") == 2 }, testlevel.Patience(30*time.Second), 5*time.Millisecond, "%v: %v", sig, out)
 			}
 			for _, sig := range meant[:5] {
 				require.NoError(t, c.Process.Signal(sig))
@@ -63,7 +65,7 @@ func TestSignalsReachRanks(t *testing.T) {
 			}
 			require.NoError(t, c.Process.Signal(syscall.SIGTSTP))
 			for _, pid := range append(pids(out.String()), c.Process.Pid) {
-				require.Eventually(t, func() bool { return stopped(pid) }, 30*time.Second, 5*time.Millisecond, "%d", pid)
+				require.Eventually(t, func() bool { return stopped(pid) }, testlevel.Patience(30*time.Second), 5*time.Millisecond, "%d", pid)
 			}
 			require.NoError(t, c.Process.Signal(syscall.SIGCONT))
 			got(syscall.SIGCONT)
@@ -97,7 +99,7 @@ func TestNohup(t *testing.T) {
 	c, out := startNestedBy(t, exec.Command("sh", "-c", `trap "" HUP; exec "$0"`, os.Args[0]), script, 2)
 	require.NoError(t, c.Process.Signal(syscall.SIGHUP))
 	require.NoError(t, c.Process.Signal(syscall.SIGUSR1)) // comes behind it
-	require.Eventually(t, func() bool { return strings.Count(out.String(), "got USR1\n") == 2 }, 30*time.Second, 5*time.Millisecond, "%v", out)
+	require.Eventually(t, func() bool { return strings.Count(out.String(), "got USR1\n") == 2 }, testlevel.Patience(30*time.Second), 5*time.Millisecond, "%v", out)
 	require.NoError(t, c.Process.Signal(syscall.SIGTERM))
 	_ = c.Wait() // says with which code it ended
 	require.Equal(t, 128+int(syscall.SIGTERM), c.ProcessState.ExitCode(), "%v", out)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // pausing is an output whose reader pauses at first, for longer than descendants are waited for.
@@ -151,7 +153,7 @@ while ! grep -q pid ` + mark + ` 2>/dev/null; do sleep 0.01; done; echo line; ex
 	require.Eventually(t, func() bool {
 		marks, _ = os.ReadFile(mark) // is not there at first
 		return len(pids(string(marks))) == 1
-	}, 30*time.Second, 5*time.Millisecond)
+	}, testlevel.Patience(30*time.Second), 5*time.Millisecond)
 	requireGone(t, pids(string(marks)))
 	close(out.letGo)
 	require.Equal(t, 3, <-code)
@@ -176,7 +178,7 @@ func TestInterruptedWithoutAReader(t *testing.T) {
 	require.Eventually(t, func() bool {
 		marks, _ = os.ReadFile(mark) // is not there at first
 		return len(pids(string(marks))) == 2 && isFull(t, w)
-	}, 30*time.Second, 5*time.Millisecond)
+	}, testlevel.Patience(30*time.Second), 5*time.Millisecond)
 	require.NoError(t, c.Process.Signal(syscall.SIGINT))
 	requireGone(t, pids(string(marks)))
 	require.NoError(t, c.Process.Signal(syscall.SIGINT))

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/secure/securetest"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 func TestParse(t *testing.T) {
@@ -53,7 +54,7 @@ func conns(t *testing.T) (a, b net.Conn) {
 	require.NoError(t, err)
 	for _, c := range []net.Conn{a, b} {
 		t.Cleanup(func() { _ = c.Close() })
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(testlevel.Patience(20 * time.Second)))
 	}
 	return a, b
 }

@@ -37,7 +37,7 @@ func (s *sleeper) sleep() bool {
 		}
 		runtime.Gosched()
 		if deadline.IsZero() {
-			deadline = time.Now().Add(10 * time.Second)
+			deadline = time.Now().Add(testlevel.Patience(10 * time.Second))
 		} else if time.Now().After(deadline) {
 			return false
 		}
@@ -194,7 +194,7 @@ func TestInboxManyRaisers(t *testing.T) {
 			in.Take(func(slot uint32) { seen[slot/1021].Store(posted[slot/1021].Load()) })
 		} else if n%1024 == 0 {
 			runtime.Gosched()
-			if stall.Lasts(20*time.Second, all) {
+			if stall.Lasts(testlevel.Patience(20*time.Second), all) {
 				t.Fatalf("a raise was lost: posted %v, seen %v", &posted, &seen)
 			}
 		}

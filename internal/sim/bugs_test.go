@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -26,7 +27,7 @@ func TestBugs(t *testing.T) {
 			}
 			p, err := firstFailing(play)
 			require.Error(t, err, "not found")
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), testlevel.Patience(time.Minute))
 			defer cancel()
 			small, err := Shrink(ctx, p, err, play)
 			t.Logf("%s: %d steps of %d: %v", name, len(small.Steps), len(p.Steps), err)

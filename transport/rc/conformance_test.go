@@ -52,7 +52,7 @@ func TestTCP(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	testlevel.SkipIfQuick(t)
-	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, softtest.WithTLS(soft.Config{})), New: newRC})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, softtest.WithTLS(soft.Config{})), New: newRC, Ranks: 24})
 }
 
 // TestNIC runs the suite on devices with all habits of NICs, and with each by itself.

@@ -59,7 +59,7 @@ func TestTCP(t *testing.T) {
 func TestTLS(t *testing.T) {
 	testlevel.SkipIfQuick(t)
 	cfg := softtest.WithTLS(softtest.WithTM(soft.Config{}, strict))
-	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, cfg), New: newTM, Tags: true})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, cfg), New: newTM, Tags: true, Ranks: 24})
 }
 
 // leftOut are the tests that do not hold on devices with such habits.

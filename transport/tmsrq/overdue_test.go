@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/transport/tmsrq/tmsrqtest"
@@ -91,7 +92,7 @@ func TestOwedEnds(t *testing.T) {
 	for _, grace := range []time.Duration{0, 30 * time.Millisecond} {
 		o := newOwed(t, grace)
 		start := time.Now()
-		late := time.AfterFunc(10*time.Second, o.Wake)
+		late := time.AfterFunc(testlevel.Patience(10*time.Second), o.Wake)
 		for o.count("lost") == 0 {
 			require.NoError(t, o.Arm())
 			if n, err := o.Poll(); n == 0 {

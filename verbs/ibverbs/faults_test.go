@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/abi"
 )
@@ -162,7 +163,7 @@ func TestVanishes(t *testing.T) {
 		e, ok := r.d.PollAsync()
 		ev = e
 		return ok
-	}, 20*time.Second, time.Millisecond)
+	}, testlevel.Patience(20*time.Second), time.Millisecond)
 	require.Equal(t, verbs.EventDeviceFatal, ev.Type)
 	isFault(t, ev.Err, "get_async_event", syscall.EIO, "port fake0:2", "gone")
 	r.fails("reg_mr", syscall.EIO)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/abi"
 )
@@ -265,7 +266,7 @@ func TestEnded(t *testing.T) {
 			m, ok := d.PollTold()
 			msg = m
 			return ok
-		}, 20*time.Second, time.Millisecond)
+		}, testlevel.Patience(20*time.Second), time.Millisecond)
 		return msg
 	}
 	require.NoError(t, peer.Tell(r.d.Address(), []byte("hello")))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
@@ -121,7 +122,7 @@ func (r *pushRig) pollB() {
 func (r *pushRig) begin() {
 	r.request()
 	for start := time.Now(); !bytes.Equal(r.dst[:1<<20], r.src[:1<<20]); {
-		require.Less(r.t, time.Since(start), 20*time.Second, "nothing is pushed")
+		require.Less(r.t, time.Since(start), testlevel.Patience(20*time.Second), "nothing is pushed")
 		r.pollA()
 	}
 	require.NotEqual(r.t, r.src[pushSize-1<<18:], r.dst[pushSize-1<<18:], "the push is over already")
@@ -130,7 +131,7 @@ func (r *pushRig) begin() {
 // untilFIN polls the sender until the receiver's device has moved the message.
 func (r *pushRig) untilFIN() {
 	for start, fin := time.Now(), false; !fin; {
-		require.Less(r.t, time.Since(start), 20*time.Second, "no FIN")
+		require.Less(r.t, time.Since(start), testlevel.Patience(20*time.Second), "no FIN")
 		for _, w := range r.pollA() {
 			fin = fin || w.WRID == 9 && w.Status == verbs.WCSuccess && verbs.ParseTMH(w.Data).Opcode == verbs.TMHFin
 		}
@@ -140,7 +141,7 @@ func (r *pushRig) untilFIN() {
 // ended polls the receiver until the receive has ended.
 func (r *pushRig) ended() verbs.WC {
 	for start := time.Now(); ; {
-		require.Less(r.t, time.Since(start), 20*time.Second, "the receive does not end")
+		require.Less(r.t, time.Since(start), testlevel.Patience(20*time.Second), "the receive does not end")
 		r.pollB()
 		for _, w := range r.wcs {
 			if w.WRID == 5 && w.Flags&verbs.WCFlagTMDataValid != 0 {
@@ -185,7 +186,7 @@ func TestAsyncReads(t *testing.T) {
 	r := newPushRig(t, softtest.WithoutDirect(soft.Config{}))
 	r.request()
 	for start, same := time.Now(), false; !same; {
-		require.Less(t, time.Since(start), 20*time.Second)
+		require.Less(t, time.Since(start), testlevel.Patience(20*time.Second))
 		r.pollA()
 		r.owner.Lock()
 		same = bytes.Equal(r.src[pushSize-1<<10:], r.dst[pushSize-1<<10:])
@@ -229,7 +230,7 @@ func (r *pushRig) connect() {
 // each poll without that.
 func (r *pushRig) acknowledged(between func()) {
 	for start := time.Now(); len(r.pollA()) == 0; between() {
-		require.Less(r.t, time.Since(start), 20*time.Second, "no acknowledgement")
+		require.Less(r.t, time.Since(start), testlevel.Patience(20*time.Second), "no acknowledgement")
 	}
 }
 
@@ -316,7 +317,7 @@ func TestPushReceiverDeregistersLate(t *testing.T) {
 	r.begin()
 	r.owned(func() error {
 		for start := time.Now(); !bytes.Equal(r.dst, r.src); r.pollA() {
-			require.Less(t, time.Since(start), 20*time.Second, "the push does not end")
+			require.Less(t, time.Since(start), testlevel.Patience(20*time.Second), "the push does not end")
 		}
 		r.pollA()
 		return r.bmr.Dereg()
@@ -327,7 +328,7 @@ func TestPushReceiverDeregistersLate(t *testing.T) {
 func requireEvent(t *testing.T, r *pushRig, want verbs.AsyncEventType) {
 	t.Helper()
 	for start := time.Now(); ; r.pollA() {
-		require.Less(t, time.Since(start), 20*time.Second, "no event")
+		require.Less(t, time.Since(start), testlevel.Patience(20*time.Second), "no event")
 		if ev, ok := r.a.PollAsync(); ok {
 			require.Equal(t, want, ev.Type)
 			require.Equal(t, verbs.QPSErr, r.qa.State())

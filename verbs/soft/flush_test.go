@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -100,7 +101,7 @@ func TestSendDeregistered(t *testing.T) {
 	require.Eventually(t, func() bool { // a stack may still have a word of it
 		runtime.GC()
 		return object.Value() == nil
-	}, 20*time.Second, time.Millisecond)
+	}, testlevel.Patience(20*time.Second), time.Millisecond)
 	var got []verbs.WC
 	for range 10 {
 		r.poll(t, 1)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
@@ -19,7 +20,7 @@ func TestSleepsInACopy(t *testing.T) { eachReader(t, sleepsInACopy) }
 
 func sleepsInACopy(t *testing.T, r *shareRig) {
 	var late atomic.Bool
-	defer time.AfterFunc(10*time.Second, func() { late.Store(true); r.channel.Wake() }).Stop()
+	defer time.AfterFunc(testlevel.Patience(10*time.Second), func() { late.Store(true); r.channel.Wake() }).Stop()
 	sleep := func() {
 		require.NoError(t, r.rcq.Arm(false))
 		r.pollReader()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -69,7 +70,7 @@ func TestTellWakes(t *testing.T) {
 	for i := range byte(2) {
 		require.NoError(t, d.Tell(r.d[1].Address(), []byte{i}))
 	}
-	late := time.AfterFunc(10*time.Second, channel.Wake)
+	late := time.AfterFunc(testlevel.Patience(10*time.Second), channel.Wake)
 	require.NoError(t, channel.Wait())
 	require.True(t, late.Stop(), "nothing has woken it")
 	require.NoError(t, cq.Destroy())

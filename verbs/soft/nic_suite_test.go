@@ -79,7 +79,7 @@ func TestHabitLateFlushWakes(t *testing.T) {
 	_, err := p.q1.PostSend(&verbs.SendWR{Opcode: verbs.WRSend})
 	require.NoError(t, err)
 	require.NoError(t, p.q1.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
-	late := time.AfterFunc(10*time.Second, p.channel.Wake)
+	late := time.AfterFunc(testlevel.Patience(10*time.Second), p.channel.Wake)
 	var wc [4]verbs.WC
 	for n := 0; n == 0; {
 		require.NoError(t, p.cq.Arm(false))

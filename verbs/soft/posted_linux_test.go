@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
@@ -24,7 +25,7 @@ func TestChainIsFlushed(t *testing.T) {
 		require.Same(t, next, bad)
 	}
 	arrives := func(poll func()) {
-		for end := time.Now().Add(10 * time.Second); must(verbstest.Poll(p.cq, wc[:])) == 0; poll() {
+		for end := time.Now().Add(testlevel.Patience(10 * time.Second)); must(verbstest.Poll(p.cq, wc[:])) == 0; poll() {
 			require.True(t, time.Now().Before(end), "nothing arrives")
 		}
 	}

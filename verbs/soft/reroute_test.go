@@ -185,7 +185,7 @@ func rerouteOnce(t *testing.T, fault func(*dial.Config), failing, sending int) {
 		ends[0].poll(t)
 		ends[1].poll(t)
 		sched(polls)
-		require.Less(t, time.Since(start), 20*time.Second, "got %v and %v; %s%s", ends[0].got, ends[1].got, &ends[0].logs, &ends[1].logs)
+		require.Less(t, time.Since(start), testlevel.Patience(20*time.Second), "got %v and %v; %s%s", ends[0].got, ends[1].got, &ends[0].logs, &ends[1].logs)
 	}
 	for _, e := range ends {
 		require.Equal(t, WireTCP, e.wire())
@@ -205,7 +205,7 @@ func TestAloneIsNotRerouted(t *testing.T) {
 		var wc [32]verbs.WC
 		_, err := verbstest.Poll(a.cq, wc[:])
 		require.NoError(t, err)
-		require.Less(t, time.Since(start), 20*time.Second)
+		require.Less(t, time.Since(start), testlevel.Patience(20*time.Second))
 	}
 	var said string
 	for _, ev := range a.d.events {
@@ -240,7 +240,7 @@ func TestRerouteCrossing(t *testing.T) {
 		for start := time.Now(); len(a.got)+len(b.got) < 2*rerouteMessages; time.Sleep(100 * time.Microsecond) {
 			a.poll(t)
 			b.poll(t)
-			require.Less(t, time.Since(start), 20*time.Second, "got %v and %v; %s%s", a.got, b.got, &a.logs, &b.logs)
+			require.Less(t, time.Since(start), testlevel.Patience(20*time.Second), "got %v and %v; %s%s", a.got, b.got, &a.logs, &b.logs)
 		}
 		require.Equal(t, a.wire(), b.wire())
 		wires[a.wire()]++
@@ -299,14 +299,14 @@ func requireShortage(t *testing.T, from, to *rerouteEnd, wire string) {
 	for ; !from.connected(); time.Sleep(100 * time.Microsecond) {
 		from.poll(t)
 		to.poll(t)
-		require.Less(t, time.Since(start), 20*time.Second, "%s%s", &from.logs, &to.logs)
+		require.Less(t, time.Since(start), testlevel.Patience(20*time.Second), "%s%s", &from.logs, &to.logs)
 	}
 	to.raise(t, from)
 	to.send(t)
 	for ; len(from.got)+len(to.got) < 2*rerouteMessages; time.Sleep(100 * time.Microsecond) {
 		from.poll(t)
 		to.poll(t)
-		require.Less(t, time.Since(start), 20*time.Second, "%s%s", &from.logs, &to.logs)
+		require.Less(t, time.Since(start), testlevel.Patience(20*time.Second), "%s%s", &from.logs, &to.logs)
 	}
 	require.Equal(t, []string{wire, wire}, []string{from.wire(), to.wire()})
 	from.close(t)
@@ -367,7 +367,7 @@ func TestLineRerouted(t *testing.T) {
 						}
 					}
 					sched(polls)
-					require.Less(t, time.Since(start), 20*time.Second, "%v; %s%s", got, &ends[0].logs, &ends[1].logs)
+					require.Less(t, time.Since(start), testlevel.Patience(20*time.Second), "%v; %s%s", got, &ends[0].logs, &ends[1].logs)
 				}
 				for i, e := range ends {
 					name, err := e.d.Reaches(ends[1-i].d.Address())

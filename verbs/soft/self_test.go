@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
@@ -26,7 +27,7 @@ func TestSelfWakes(t *testing.T) {
 	select {
 	case err := <-woken:
 		require.NoError(t, err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(testlevel.Patience(10 * time.Second)):
 		p.channel.Wake()
 		t.Fatal("nobody was woken")
 	}
@@ -50,7 +51,7 @@ func TestReceiveWakes(t *testing.T) {
 		bad, err := p.srq.PostSRQRecv(&verbs.RecvWR{Next: next})
 		require.Equal(t, next != nil, err != nil)
 		require.Same(t, next, bad)
-		late := time.AfterFunc(10*time.Second, p.channel.Wake)
+		late := time.AfterFunc(testlevel.Patience(10*time.Second), p.channel.Wake)
 		require.NoError(t, p.channel.Wait())
 		require.True(t, late.Stop(), "nothing has woken it")
 		require.Equal(t, 1, must(verbstest.Poll(p.cq, wc[:])))

@@ -124,7 +124,7 @@ func (r *shareRig) pollReader() {
 
 func (r *shareRig) until(what string, cond func() bool) {
 	for start := time.Now(); !cond(); {
-		require.Less(r.t, time.Since(start), 20*time.Second, what)
+		require.Less(r.t, time.Since(start), testlevel.Patience(20*time.Second), what)
 	}
 }
 

@@ -16,13 +16,14 @@ import (
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/tcpstore/tcpstoretest"
 	"github.com/tagmatch/tagmatch/internal/ports/portstest"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // byHand starts n processes of a program with the variables that a launcher would give them, which
 // this test plays, and ends the others when one fails.
 func byHand(t *testing.T, n int, env func(rank int) []string, program string, args ...string) Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testlevel.Patience(time.Minute))
 	defer cancel()
 	var out output
 	codes := make([]int, n)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // hosts are network namespaces, each with an address on one network, as three machines would be.
@@ -69,7 +71,7 @@ func (h *hosts) job(t *testing.T, role string, env []string, said func(text stri
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testlevel.Patience(time.Minute))
 	defer cancel()
 	all := &output{said: said}
 	codes = make([]int, h.n)

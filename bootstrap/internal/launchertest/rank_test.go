@@ -14,6 +14,7 @@ import (
 	"time"
 
 	_ "github.com/tagmatch/tagmatch/bootstrap/pmix"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -43,7 +44,7 @@ var roles = map[string]func(ctx context.Context, w *p2p.World) error{
 }
 
 func rank(role string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testlevel.Patience(time.Minute))
 	defer cancel()
 	w, err := p2p.Init(ctx, p2p.Config{})
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // slurm is a cluster of three nodes on this machine.
@@ -90,7 +92,7 @@ func startSlurm(t *testing.T) {
 	require.Eventually(t, func() bool {
 		out, _ := exec.Command("sinfo", "-h", "-t", "idle", "-o", "%D").Output()
 		return strings.TrimSpace(string(out)) == "3"
-	}, 30*time.Second, 50*time.Millisecond, "the nodes are not idle: see %s/log", dir)
+	}, testlevel.Patience(30*time.Second), 50*time.Millisecond, "the nodes are not idle: see %s/log", dir)
 }
 
 func (s *slurm) start(t *testing.T, command ...string) {

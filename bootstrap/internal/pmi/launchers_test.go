@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // TestHydra runs ranks under the real mpiexec of MPICH.
@@ -53,7 +55,7 @@ func hydra(t *testing.T, do string, args []string) (string, error) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testlevel.Patience(30*time.Second))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "mpiexec.hydra", append(args, self)...)
 	cmd.Env = append(os.Environ(), "TAGMATCH_TEST_PMI="+do)

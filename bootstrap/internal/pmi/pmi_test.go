@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 func TestMain(m *testing.M) {
@@ -60,7 +61,7 @@ func TestBroadcast(t *testing.T) {
 							mine = value
 						}
 						var err error
-						ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+						ctx, cancel := context.WithTimeout(context.Background(), testlevel.Patience(10*time.Second))
 						defer cancel()
 						got[r], err = c.Broadcast(ctx, mine)
 						assert.NoError(t, errors.Join(err, c.Close(), c.Close()))

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -17,7 +19,7 @@ func runRank() bool {
 	if do == "" {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testlevel.Patience(20*time.Second))
 	defer cancel()
 	if err := rank(ctx, do); err != nil {
 		fmt.Println("failed:", err)

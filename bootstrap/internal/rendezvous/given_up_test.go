@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // nextLoss returns the next loss that a rank reports.
@@ -16,7 +17,7 @@ func nextLoss(t *testing.T, b *Endpoint) Loss {
 	case l, ok := <-b.Losses():
 		require.True(t, ok, "closed")
 		return l
-	case <-time.After(30 * time.Second):
+	case <-time.After(testlevel.Patience(30 * time.Second)):
 		require.Fail(t, "rank was told nothing", "%d", b.Rank())
 	}
 	return Loss{}
@@ -121,7 +122,7 @@ func requireEnded(t *testing.T, b *Endpoint) {
 	select {
 	case l, ok := <-b.Losses():
 		require.False(t, ok, "%v", l)
-	case <-time.After(30 * time.Second):
+	case <-time.After(testlevel.Patience(30 * time.Second)):
 		require.Fail(t, "the channel stays open")
 	}
 }

@@ -113,7 +113,7 @@ func awaitArrival(h *hub, n int) error {
 		defer h.mu.Unlock()
 		return h.arrived
 	}
-	for end := time.Now().Add(30 * time.Second); arrived() < n; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testlevel.Patience(30 * time.Second)); arrived() < n; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return fmt.Errorf("%d ranks are in the fence, want %d", arrived(), n)
 		}

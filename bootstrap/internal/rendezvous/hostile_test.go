@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // openStore starts a store for size ranks, of which rank 0 has joined, and returns its port.
@@ -322,7 +323,7 @@ func TestSilentConnections(t *testing.T) {
 	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
 	require.NoError(t, err)
 	defer conn.Close()
-	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(testlevel.Patience(10 * time.Second)))
 	_, err = conn.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
 }
@@ -388,10 +389,10 @@ func TestRestartBeforeStart(t *testing.T) {
 		_, err := candidateOf(1, 3, port).join(ctx)
 		died <- err
 	}()
-	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "missing: rank 2 of 3") }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "missing: rank 2 of 3") }, testlevel.Patience(30*time.Second), time.Millisecond)
 	die()
 	require.ErrorIs(t, <-died, context.Canceled)
-	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "ranks 1, 2 of 3") }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "ranks 1, 2 of 3") }, testlevel.Patience(30*time.Second), time.Millisecond)
 	list := make([]*Endpoint, 2)
 	ranktest.Each(t, 2, func(i int) (err error) {
 		list[i], err = candidateOf(i+1, 3, port).join(ranktest.Timeout(t))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
 	"github.com/tagmatch/tagmatch/internal/secure/securetest"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // TestTLSKindsDiffer: a rank with another kind of TLS than rank 0 is refused, and both say why.
@@ -69,7 +70,7 @@ func TestTLSCertificates(t *testing.T) {
 			require.Regexp(t, "rank 1 cannot join the job at .*TLS refused.*"+c.want+`.*\(TAGMATCH_TLS\)`, err.Error())
 			require.Eventually(t, func() bool { // rank 0 may hear of it later
 				return regexp.MustCompile("rank 1: TLS refused.*" + c.want).MatchString(h.absent())
-			}, 30*time.Second, time.Millisecond)
+			}, testlevel.Patience(30*time.Second), time.Millisecond)
 		})
 	}
 }

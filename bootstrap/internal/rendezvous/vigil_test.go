@@ -17,6 +17,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
 	"github.com/tagmatch/tagmatch/internal/ports/portstest"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // noticeLog is where a rank's notices go.
@@ -47,7 +48,7 @@ func (l *noticeLog) Write(b []byte) (int, error) {
 // await waits for a notice with text.
 func (l *noticeLog) await(t *testing.T, text string) string {
 	t.Helper()
-	for end := time.After(30 * time.Second); ; {
+	for end := time.After(testlevel.Patience(30 * time.Second)); ; {
 		l.mu.Lock()
 		lines := l.lines
 		l.mu.Unlock()
@@ -120,7 +121,7 @@ func TestNoticesOfStrangers(t *testing.T) {
 		require.Contains(t, h.absent(), ranks+tt[1])
 	}
 	// The last one is counted when it has ended.
-	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "; of strangers 4 connections in all") }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "; of strangers 4 connections in all") }, testlevel.Patience(30*time.Second), time.Millisecond)
 }
 
 // TestNoticesOfRankZero: without a Logger rank 0 says who is missing and who was turned away, again

@@ -100,7 +100,7 @@ func TestWokenRunsBesideStream(t *testing.T) {
 			f.locked(func() { yes = f.parked.head != nil })
 			return yes && f.asleep()
 		}
-		require.Eventually(t, parked, 10*time.Second, 100*time.Microsecond)
+		require.Eventually(t, parked, testlevel.Patience(10*time.Second), 100*time.Microsecond)
 		f.dev.Lock()
 		f.stream = stream
 		f.dev.Unlock()
@@ -185,7 +185,7 @@ func awaitAll(t *testing.T, f *fake, ctxs ...context.Context) (ops []*op, got []
 				}
 			})
 			return n == i+1
-		}, 10*time.Second, 10*time.Microsecond)
+		}, testlevel.Patience(10*time.Second), 10*time.Microsecond)
 	}
 	return ops, got
 }
@@ -226,7 +226,7 @@ func TestIdleSleeps(t *testing.T) {
 	for _, manual := range []bool{false, true} {
 		f := newFake(t, Config{Manual: manual})
 		ops, got := awaitAll(t, f, bg, bg)
-		require.Eventually(t, f.asleep, 10*time.Second, time.Millisecond)
+		require.Eventually(t, f.asleep, testlevel.Patience(10*time.Second), time.Millisecond)
 		var before, after uint64
 		f.locked(func() { before = f.sleeps })
 		for range 50 {
@@ -315,7 +315,7 @@ func TestRetryWakesWhoSleeps(t *testing.T) {
 		f := newFake(t, cfg)
 		woken := make(chan error, 1)
 		go func() { woken <- f.await(bg, &o) }()
-		require.Eventually(t, f.asleep, 10*time.Second, time.Millisecond)
+		require.Eventually(t, f.asleep, testlevel.Patience(10*time.Second), time.Millisecond)
 		f.quietly(&o)
 		f.locked(func() {
 			f.refused = true
@@ -359,7 +359,7 @@ func TestRestEnds(t *testing.T) {
 		f.Unlock()
 		close(rested)
 	}()
-	require.Eventually(t, func() bool { return f.wanted.Load() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return f.wanted.Load() == 1 }, testlevel.Patience(10*time.Second), time.Millisecond)
 	f.Unlock()
 	<-rested
 	f.polling.Store(false)

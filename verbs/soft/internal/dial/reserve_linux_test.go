@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/refuse"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // TestReserve: a connector without descriptors refuses every connection by name. What it keeps for
@@ -38,7 +39,7 @@ func TestReserve(t *testing.T) {
 		require.ErrorContains(t, err, "rank 5 has no file descriptor left")
 		_, err = rawReader(fd).Read(make([]byte, 1))
 		require.Equal(t, io.EOF, err)
-		require.Eventually(t, func() bool { return !oneFree() }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return !oneFree() }, testlevel.Patience(time.Minute), time.Millisecond)
 		for range 20 { // the connector looks every 50 ms
 			require.False(t, oneFree(), "the reserve is given up though nobody dials")
 			time.Sleep(10 * time.Millisecond)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/memfd"
 	"github.com/tagmatch/tagmatch/internal/shmring"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -30,7 +31,7 @@ func unixPair(t *testing.T) (a, b *net.UnixConn) {
 		c, err := net.FileConn(f)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
-		require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+		require.NoError(t, c.SetDeadline(time.Now().Add(testlevel.Patience(10*time.Second))))
 		return c.(*net.UnixConn)
 	}
 	return conn(fds[0]), conn(fds[1])

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
@@ -195,7 +196,7 @@ func TestSHMKilled(t *testing.T) {
 		pid := l.peer.pid
 		start := time.Now()
 		require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
-		for len(e.down) == 0 && time.Since(start) < 10*time.Second {
+		for len(e.down) == 0 && time.Since(start) < testlevel.Patience(10*time.Second) {
 			if parked {
 				e.w.Arm(true)
 			}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
@@ -78,7 +79,7 @@ func (e *shmEnd) stop() {
 // pollUntil polls all ends until f.
 func pollUntil(t testing.TB, what string, f func() bool, ends ...*shmEnd) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); {
+	for deadline := time.Now().Add(testlevel.Patience(20 * time.Second)); !f(); {
 		for _, e := range ends {
 			e.poll()
 		}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/ports"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -119,7 +120,7 @@ func TestTCPLastWords(t *testing.T) {
 		got++
 		return true
 	}
-	end := time.Now().Add(10 * time.Second)
+	end := time.Now().Add(testlevel.Patience(10 * time.Second))
 	for ba.lost == nil && time.Now().Before(end) {
 		ba.Send(&wire.Header{Op: wire.OpAck}, nil, nil)
 		b.w.Flush()

@@ -91,7 +91,7 @@ func (d *fakeDevice) link(t testing.TB, to *fakeDevice) *link {
 // until polls all devices until cond holds.
 func until(t testing.TB, what string, cond func() bool, devices ...*fakeDevice) {
 	t.Helper()
-	end := time.Now().Add(20 * time.Second)
+	end := time.Now().Add(testlevel.Patience(20 * time.Second))
 	for !cond() {
 		for _, d := range devices {
 			d.poll(16)
@@ -197,7 +197,7 @@ func TestTCPStream(t *testing.T) {
 			for !to.done() || !fro.done() {
 				to.step(r)
 				fro.step(r)
-				require.False(t, stall.Lasts(20*time.Second, to.got+fro.got), "stuck: %d and %d of %d", to.got, fro.got, count)
+				require.False(t, stall.Lasts(testlevel.Patience(20*time.Second), to.got+fro.got), "stuck: %d and %d of %d", to.got, fro.got, count)
 				require.Empty(t, append(a.down, b.down...))
 			}
 		})
