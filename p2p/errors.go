@@ -34,7 +34,9 @@ var (
 	// ends; while it is copied into shared memory, the process.
 	ErrFault = progress.ErrFault
 	// ErrRevoked ends operations on a Comm that Comm.Revoke was called for, at any of its ranks.
-	ErrRevoked  = errors.New("communicator revoked")
+	ErrRevoked = errors.New("communicator revoked")
+	// ErrGaveUp ends a Shrink or NewComm that another rank has left before all had called it.
+	ErrGaveUp   = errors.New("another rank has given up")
 	ErrProtocol = progress.ErrProtocol // of two ranks one broke the protocol; the text says which, and what the finder saw
 )
 

@@ -20,7 +20,7 @@ import (
 // those that it has lost.
 //
 // Where ctx ends while a rank has not called Shrink, this rank gives up. The others go on to wait
-// for that one, and then get an error that names who has given up. So they do where a rank that
+// for that one, and then get ErrGaveUp, with the rank that gave up. So they do where a rank that
 // lives has closed c, or has none as its Dup has failed. All may call Shrink again then. Once all
 // have called it, it ends without regard to ctx, but waits for ranks that are stopped. ErrFull is
 // as of Dup; ErrClosed tells that c or the World is closed.
@@ -40,7 +40,10 @@ func (c *Comm) Shrink(ctx context.Context, value int64) (*Comm, int64, error) {
 	var n *Comm
 	var d contexts.Decision
 	if err == nil {
-		n, d, err = c.shrink(value)
+		d, err = c.elect(value, func(contexts.Decision) error { return nil })
+	}
+	if err == nil {
+		n, err = c.derived(d, c.survivors(d))
 	}
 	if err != nil {
 		return nil, 0, wrapf("shrink: %w", err)
@@ -48,14 +51,18 @@ func (c *Comm) Shrink(ctx context.Context, value int64) (*Comm, int64, error) {
 	return n, d.Value, nil
 }
 
-// shrink votes until there is a context that is free on all ranks that live, as agree does.
-func (c *Comm) shrink(value int64) (*Comm, contexts.Decision, error) {
+// elect votes until there is a context that is free on all ranks that live, as agree does. It ends
+// with the error that wrong finds in a decision, as on all these ranks.
+func (c *Comm) elect(value int64, wrong func(contexts.Decision) error) (contexts.Decision, error) {
 	cs := &c.w.contexts
 	defer cs.Ask(&c.comm)()
 	for {
 		b := contexts.Ballot{Value: value}
 		b.Free, b.Closing, b.Offers = cs.Offer(&c.comm, c.w.eng.Failed())
 		d, err := c.vote(context.Background(), b)
+		if err == nil {
+			err = wrong(d)
+		}
 		free := contexts.None
 		if err == nil {
 			free = d.Context
@@ -64,13 +71,10 @@ func (c *Comm) shrink(value int64) (*Comm, contexts.Decision, error) {
 			cs.TakeOnly(free)
 		}
 		switch {
-		case err != nil:
-			return nil, d, err
-		case d.Context != contexts.None:
-			n, err := c.survivors(d)
-			return n, d, err
+		case err != nil || d.Context != contexts.None:
+			return d, err
 		case d.Full:
-			return nil, d, errFull()
+			return d, errFull()
 		}
 		c.w.eng.Poll()
 		runtime.Gosched()
@@ -102,14 +106,13 @@ func (c *Comm) vote(ctx context.Context, b contexts.Ballot) (contexts.Decision, 
 	}
 	d := w.contexts.Decided(&c.comm)
 	if d.FailedBy != contexts.None {
-		return d, fmt.Errorf("rank %d of the World has given up", d.FailedBy)
+		return d, errorf(ErrGaveUp, "rank %d of the World", d.FailedBy)
 	}
 	return d, nil
 }
 
-// survivors is the Comm that a decision makes.
-func (c *Comm) survivors(d contexts.Decision) (*Comm, error) {
-	var list []int
+// survivors is the ranks of the World that have part in a decision.
+func (c *Comm) survivors(d contexts.Decision) (list []int) {
 	lost := d.Lost
 	for rank := range c.size {
 		if len(lost) != 0 && lost[0] == rank {
@@ -118,6 +121,11 @@ func (c *Comm) survivors(d contexts.Decision) (*Comm, error) {
 		}
 		list = append(list, c.group.world(rank))
 	}
+	return list
+}
+
+// derived is the Comm of these ranks that a decision makes.
+func (c *Comm) derived(d contexts.Decision, list []int) (*Comm, error) {
 	n := new(Comm)
 	n.init(c.w, d.Context, c.derivedID(d.Context, shrunk|uint64(d.Number())), newGroup(list, c.w.size))
 	return n, n.openDerived(true)

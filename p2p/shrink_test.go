@@ -96,7 +96,8 @@ func TestShrinkGivenUp(t *testing.T) {
 				barrier(t, other)
 				wg.Wait()
 			}
-			require.EqualError(t, err, "p2p: shrink: rank 1 of the World has given up")
+			require.ErrorIs(t, err, p2p.ErrGaveUp)
+			require.EqualError(t, err, "p2p: shrink: another rank has given up: rank 1 of the World")
 		}
 		n, least := shrink(t, c, int64(10+w.Rank()))
 		require.EqualValues(t, 10, least)
@@ -116,7 +117,7 @@ func TestShrinkOfClosed(t *testing.T) {
 				require.EqualError(t, err, "p2p: shrink: communicator closed")
 			} else {
 				_, _, err := c.Shrink(background, 0)
-				require.EqualError(t, err, fmt.Sprintf("p2p: shrink: rank %d of the World has given up", closes))
+				require.EqualError(t, err, fmt.Sprintf("p2p: shrink: another rank has given up: rank %d of the World", closes))
 			}
 			barrier(t, w.Comm())
 		})

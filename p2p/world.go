@@ -20,6 +20,7 @@ type World struct {
 	eng        *progress.Engine
 	comm       Comm
 	contexts   contexts.Contexts
+	meetings   meetings
 
 	localRank, localSize int
 	hosts                []int32         // by rank: the lowest rank on its host

@@ -1,6 +1,7 @@
 package contexts
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/tagmatch/tagmatch/progress"
@@ -35,6 +36,7 @@ type Decision struct {
 	Context  int   // the first that is free on all, where all have made an offer; else none
 	Full     bool  // no context will be free
 	FailedBy int   // rank in the World that has given up, or none
+	Differs  int   // rank in the World that gave another value than the first one, or none
 }
 
 // Number is the number of the ballot.
@@ -69,7 +71,7 @@ type voting struct {
 func (cs *Contexts) votingOf(l *liveContext) *voting {
 	if l.voting == nil {
 		l.voting = &voting{leader: none, votes: map[int]vote{}, suspected: map[int]struct{}{}}
-		l.voting.mine.last = Decision{Context: none, FailedBy: none}
+		l.voting.mine.last = Decision{Context: none, FailedBy: none, Differs: none}
 		for l.comm.Group.World(l.voting.self) != cs.rank {
 			l.voting.self++
 		}
@@ -215,12 +217,19 @@ func (cs *Contexts) lead(e progress.Callback, l *liveContext) {
 
 // tally is what votes come to.
 func tally(votes map[int]vote, g Group) Decision {
-	d := Decision{Value: 1<<63 - 1, Context: none, FailedBy: none}
+	d := Decision{Context: none, FailedBy: none, Differs: none}
 	free, closing, all := everything(), everything(), true
+	var first *int64
 	for rank := range g.Size() {
 		v, ok := votes[rank]
 		if !ok {
 			continue
+		}
+		if first == nil {
+			first, d.Value = &v.ballot.Value, v.ballot.Value
+		}
+		if v.ballot.Value != *first && d.Differs == none {
+			d.Differs = g.World(rank)
 		}
 		d.Value = min(d.Value, v.ballot.Value)
 		if v.gaveUp && d.FailedBy == none {
@@ -257,6 +266,7 @@ func (cs *Contexts) decide(e progress.Callback, l *liveContext, d Decision) {
 				cs.say(e, l, rank, kindDecide)
 			}
 		}
+		maps.DeleteFunc(v.votes, func(_ int, o vote) bool { return o.number <= d.number }) // they are long
 	}
 	cs.suspect(e, l, d.Lost, l.comm.Group.World(v.leader))
 	done, next, gaveUp := v.done, v.queued, v.mine.gaveUp && d.FailedBy == none
@@ -300,6 +310,10 @@ func (cs *Contexts) heard(e progress.Callback, l *liveContext, rank, kind int, s
 	case kindVote:
 		v.votes[rank] = said
 		cs.tellOld(e, l, rank)
+	case kindAsk:
+		if rank == v.leader && v.mine.number >= said.number { // it had not begun when the vote came
+			cs.say(e, l, rank, kindVote)
+		}
 	}
 	if said.number > v.asked {
 		v.asked = said.number

@@ -21,6 +21,7 @@ type ballots struct {
 	called   []int   // how many ballots each rank has begun
 	waits    []bool  // for the last of them
 	decided  []map[uint32]Decision
+	context  int
 	deaths   int // that may still happen, as those below
 	giveUps  int
 	closes   int
@@ -28,19 +29,37 @@ type ballots struct {
 
 // newBallots makes a Comm whose order is not that of the World.
 func newBallots(t *testing.T, n, deaths int) *ballots {
-	b := &ballots{m: newContextsModel(t, 1, n), suspects: make([][]int, n), called: make([]int, n), waits: make([]bool, n), deaths: deaths}
+	b := newMeeting(t, n, deaths)
+	b.context = 5
+	for _, r := range b.m.ranks {
+		b.comms[r.rank].Context = 5
+		r.cs.free.set(5, false)
+		r.cs.Open(r, b.comms[r.rank])
+	}
+	return b
+}
+
+// newMeeting has ranks that open the Comm with their first ballot.
+func newMeeting(t *testing.T, n, deaths int) *ballots {
+	b := &ballots{context: Meeting(9), m: newContextsModel(t, 1, n), suspects: make([][]int, n), called: make([]int, n), waits: make([]bool, n), deaths: deaths}
 	var members order
 	for i := range n {
 		members = append(members, (i+1)%n)
 	}
 	for _, r := range b.m.ranks {
-		c := &Comm{Context: 5, ID: 9, Group: members, Suspect: func(world, _ int) { b.suspects[r.rank] = append(b.suspects[r.rank], world) }}
-		r.cs.free.set(5, false)
-		r.cs.Open(r, c)
+		c := &Comm{Context: b.context, ID: 9, Group: members, Suspect: func(world, _ int) { b.suspects[r.rank] = append(b.suspects[r.rank], world) }}
 		b.decided = append(b.decided, map[uint32]Decision{})
 		b.comms = append(b.comms, c)
 	}
 	return b
+}
+
+// live is the Comm at a rank, which may have none yet.
+func (b *ballots) live(r *modelRank) *liveContext {
+	if l := r.cs.live[b.context]; l != nil {
+		return l
+	}
+	return &liveContext{}
 }
 
 // choices is what may happen next: functions that do it.
@@ -49,7 +68,7 @@ func (b *ballots) choices(most int) (list []func()) {
 		if r.dead {
 			continue
 		}
-		open := r.cs.live[5].stage == inUse
+		open := b.live(r).stage == inUse
 		if b.called[r.rank] < most && !b.waits[r.rank] && open {
 			list = append(list, func() { b.call(r) })
 		}
@@ -85,8 +104,9 @@ func (b *ballots) choices(most int) (list []func()) {
 func (b *ballots) call(r *modelRank) {
 	b.called[r.rank]++
 	b.waits[r.rank] = true
+	r.cs.Meet(r, b.comms[r.rank])
 	r.cs.Vote(r, b.comms[r.rank], Ballot{Value: int64(10 - r.rank)}, func() {
-		d := r.cs.live[5].voting.mine.last
+		d := b.live(r).voting.mine.last
 		b.decided[r.rank][d.number] = d
 		b.waits[r.rank] = false
 	})
@@ -104,7 +124,7 @@ func (b *ballots) key() string {
 	var s strings.Builder
 	for _, r := range b.m.ranks {
 		fmt.Fprint(&s, r.dead, r.lost, b.called[r.rank], b.waits[r.rank], b.decided[r.rank], b.suspects[r.rank], r.in)
-		if v := r.cs.live[5].voting; v != nil {
+		if v := b.live(r).voting; v != nil {
 			fmt.Fprint(&s, v.mine.number, v.leader, v.asked, len(v.suspected))
 			for i := range b.m.ranks {
 				fmt.Fprint(&s, v.votes[i].number, v.votes[i].lost, v.votes[i].last)
@@ -123,8 +143,12 @@ func (b *ballots) check(end bool) {
 		if r.dead {
 			continue
 		}
-		v := r.cs.votingOf(r.cs.live[5])
-		if r.cs.live[5].stage == inUse {
+		if r.cs.live[b.context] == nil {
+			reached = 0
+			continue
+		}
+		v := r.cs.votingOf(b.live(r))
+		if b.live(r).stage == inUse {
 			reached = min(reached, v.mine.number)
 		}
 		for number, d := range b.decided[r.rank] {
@@ -144,24 +168,27 @@ func (b *ballots) check(end bool) {
 	}
 	for _, r := range b.m.ranks {
 		if end && !r.dead && b.waits[r.rank] {
-			require.Less(b.m.t, reached, r.cs.live[5].voting.mine.number, "rank %d waits for ever:\n%s", r.rank, b.key())
+			require.Less(b.m.t, reached, b.live(r).voting.mine.number, "rank %d waits for ever:\n%s", r.rank, b.key())
 		}
 	}
 }
 
 // All orders in which three or four ranks call, hear and die: those that live decide the same.
 func TestBallotsExhaustively(t *testing.T) {
-	for _, size := range []struct{ n, deaths int }{{2, 1}, {3, 1}, {3, 2}, {4, 1}} {
+	for _, size := range []struct {
+		n, deaths int
+		make      func(t *testing.T, n, deaths int) *ballots
+	}{{2, 1, newBallots}, {3, 1, newBallots}, {3, 2, newBallots}, {4, 1, newBallots}, {2, 1, newMeeting}, {3, 2, newMeeting}} {
 		if size.n == 4 && !testlevel.CI() {
 			continue
 		}
-		t.Run(fmt.Sprint(size), func(t *testing.T) {
+		t.Run(fmt.Sprint(size.n, size.deaths), func(t *testing.T) {
 			seen := map[uint64]struct{}{}
 			next := [][]uint8{nil}
 			for len(next) != 0 && len(seen) < 3_000_000 {
 				path := next[len(next)-1]
 				next = next[:len(next)-1]
-				b := newBallots(t, size.n, size.deaths)
+				b := size.make(t, size.n, size.deaths)
 				for _, i := range path {
 					b.choices(1)[i]()
 				}
@@ -195,7 +222,7 @@ func (b *ballots) onlyDeaths() int {
 			if b.waits[r.rank] && b.giveUps > 0 {
 				n++
 			}
-			if !b.waits[r.rank] && b.closes > 0 && r.cs.live[5].stage == inUse {
+			if !b.waits[r.rank] && b.closes > 0 && b.live(r).stage == inUse {
 				n++
 			}
 		}
@@ -220,9 +247,13 @@ func TestBallotsRandomly(t *testing.T) {
 	for seed := range seeds {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		n := 2 + rng.IntN(7)
-		b := newBallots(t, n, rng.IntN(n))
+		make := newBallots
+		if seed%4 >= 2 {
+			make = newMeeting
+		}
+		b := make(t, n, rng.IntN(n))
 		if seed%2 == 1 {
-			b.giveUps, b.closes = rng.IntN(3), rng.IntN(2)
+			b.giveUps, b.closes = rng.IntN(3), rng.IntN(2)*bit(seed%4 == 1)
 		}
 		ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			b.m.t = t
@@ -260,6 +291,27 @@ func TestBallotOfOneSidedLoss(t *testing.T) {
 		require.Equal(t, []int{3}, b.decided[rank][1].Lost)
 		require.EqualValues(t, 7, b.decided[rank][1].Value)
 	}
+}
+
+// Votes that come before their leader has come to the meeting are not kept: it asks for them. Who
+// waits in another meeting is known, until this rank comes to that too.
+func TestMeetingAsksForVotes(t *testing.T) {
+	b := newMeeting(t, 3, 0)
+	other := &Comm{Context: Meeting(77), ID: 77, Group: order{0, 1}}
+	for _, rank := range []int{0, 2} { // the leader is 1
+		b.call(b.m.ranks[rank])
+	}
+	r := b.m.ranks[1]
+	b.m.deliverAll()
+	require.Equal(t, 2, r.cs.Elsewhere(&Comm{Group: order{2}}))
+	require.Equal(t, none, r.cs.Elsewhere(&Comm{Group: order{1}}))
+	r.cs.Meet(r, other)
+	require.Equal(t, 0, r.cs.Elsewhere(&Comm{Group: order{0}}))
+	b.call(r)
+	require.Equal(t, none, r.cs.Elsewhere(&Comm{Group: order{0, 1, 2}}))
+	b.m.deliverAll()
+	require.Equal(t, []bool{false, false, false}, b.waits)
+	b.check(true)
 }
 
 // What is no vote is an error, and so is what is too long or of a rank from outside.

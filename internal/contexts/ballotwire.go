@@ -22,7 +22,7 @@ const (
 //
 //	the ID of the Comm, 2
 //	kind; number; gaveUp and 2*offers; value, 2
-//	last.number, Context, FailedBy, Full; Value, 2
+//	last.number, Context, FailedBy, Differs, Full; Value, 2
 //	the ranks in lost: how many, and which; those in last.Lost
 //	with an offer: Free, Closing
 type sayer struct{ words []byte }
@@ -52,7 +52,7 @@ func (cs *Contexts) say(e progress.Callback, l *liveContext, rank int, kind int)
 	s.long(l.comm.ID)
 	s.put(kind, int(m.number), bit(m.gaveUp)+2*bit(m.ballot.Offers))
 	s.long(uint64(m.ballot.Value))
-	s.put(int(m.last.number), m.last.Context, m.last.FailedBy, bit(m.last.Full))
+	s.put(int(m.last.number), m.last.Context, m.last.FailedBy, m.last.Differs, bit(m.last.Full))
 	s.long(uint64(m.last.Value))
 	s.list(cs.lostOf(e, l))
 	s.list(m.last.Lost)
@@ -66,7 +66,7 @@ func (cs *Contexts) say(e progress.Callback, l *liveContext, rank int, kind int)
 	for rest, part := s.words, []byte(nil); len(rest) != 0; {
 		n := min(len(rest), e.MaxNotice()-4) &^ 3
 		part, rest = rest[:n], rest[n:]
-		b := append(notice(noticeBallot, l.comm.Context), part...)
+		b := append(notice(noticeBallot, min(l.comm.Context, Library)), part...)
 		b[1] = byte(bit(len(rest) != 0))
 		e.Notice(l.comm.Group.World(rank), b)
 	}
@@ -116,7 +116,7 @@ func (cs *Contexts) parseBallot(body []byte, size int) (kind int, v vote, err er
 	v.ballot.Value = int64(l.long())
 	d := &v.last
 	d.number = l.next()
-	d.Context, d.FailedBy = int(int32(l.next())), int(int32(l.next()))
+	d.Context, d.FailedBy, d.Differs = int(int32(l.next())), int(int32(l.next())), int(int32(l.next()))
 	d.Full = l.next() != 0
 	d.Value = int64(l.long())
 	v.lost, d.Lost = l.list(size), l.list(size)
@@ -127,7 +127,7 @@ func (cs *Contexts) parseBallot(body []byte, size int) (kind int, v vote, err er
 			}
 		}
 	}
-	if l.bad || len(l.words) != 0 || kind < kindVote || kind > kindDecide || d.Context >= Library || d.FailedBy >= cs.size {
+	if l.bad || len(l.words) != 0 || kind < kindVote || kind > kindDecide || d.Context >= Library || d.FailedBy >= cs.size || d.Differs >= cs.size {
 		return 0, v, errBallot
 	}
 	return kind, v, nil
@@ -158,10 +158,16 @@ func (cs *Contexts) ballotPart(e progress.Callback, context, src int, more byte,
 }
 
 // ballotSaid takes what a rank says of a ballot. That of a context which is free, or another
-// Comm's, comes late.
+// Comm's, comes late. What comes early of a meeting is not kept: whoever leads it asks again.
 func (cs *Contexts) ballotSaid(e progress.Callback, context, src int, whole []byte) error {
+	if context == Library {
+		context = Meeting(binary.LittleEndian.Uint64(whole))
+	}
 	l := cs.live[context]
 	switch {
+	case l == nil && context > Library:
+		cs.elsewhere[src] = context
+		return nil
 	case l == nil:
 		if cs.making(context) && len(whole) > 8 {
 			cs.votes[earlyVote{context, src, whole[8]}] = whole

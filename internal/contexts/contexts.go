@@ -125,7 +125,9 @@ type Contexts struct {
 	parts   map[part][]byte        // what ranks have begun to say of ballots
 	votes   map[earlyVote][]byte   // what was said of ballots early, as in early
 	asking  []int                  // contexts of Comms whose ranks agree on another context here, see Offer
-	holder  int                    // of them, the one that free is lent to, or none
+
+	elsewhere map[int]int // by rank: the last meeting that it spoke of and that was not opened here
+	holder    int         // of them, the one that free is lent to, or none
 }
 
 const none = -1
@@ -157,6 +159,7 @@ func (cs *Contexts) Init(rank, size int) {
 	cs.rank, cs.size, cs.holder = rank, size, none
 	cs.live, cs.closers, cs.begun = map[int]*liveContext{}, map[int]map[int][]byte{}, map[int]*begun{}
 	cs.early, cs.parts, cs.votes = map[int]map[int]revoke{}, map[part][]byte{}, map[earlyVote][]byte{}
+	cs.elsewhere = map[int]int{}
 	for i := range cs.free {
 		cs.free[i] = ^uint64(0)
 	}
@@ -234,7 +237,7 @@ func (cs *Contexts) Notice(e progress.Callback, src int, body []byte) error {
 	}
 	kind, context := body[0], int(binary.LittleEndian.Uint16(body[2:]))
 	calls := kind >= noticeAsk && kind <= noticeFound
-	if context <= World && !calls && kind < noticeRevoke || context >= Library {
+	if context <= World && !calls && kind < noticeRevoke || context >= Library && (kind != noticeBallot || context != Library) {
 		return fmt.Errorf("context %d", context)
 	}
 	cs.mu.Lock()

@@ -20,13 +20,19 @@ import (
 )
 
 func init() {
-	roles["shrinkloop"] = shrinkLoopRole
-	surviving = append(surviving, "shrinkloop")
+	roles["shrinkloop"], roles["newcommloop"] = shrinkLoopRole, newCommLoopRole
+	surviving = append(surviving, "shrinkloop", "newcommloop")
 }
 
 // TestShrinkLoops kills ranks at random times, rank 0 too, while all send, make Comms and shrink.
 // The survivors go on each time, and at the end have a Comm of the same members.
-func TestShrinkLoops(t *testing.T) {
+func TestShrinkLoops(t *testing.T) { killLoops(t, "shrinkloop") }
+
+// TestNewCommLoops kills ranks while all that live make a Comm, again and again. All hear the same
+// of each call, so that they go on with the same list, and at the end have a Comm of the survivors.
+func TestNewCommLoops(t *testing.T) { killLoops(t, "newcommloop") }
+
+func killLoops(t *testing.T, role string) {
 	t.Parallel()
 	times := 4
 	if testlevel.CI() {
@@ -38,7 +44,7 @@ func TestShrinkLoops(t *testing.T) {
 	var longest time.Duration
 	kills := 0
 	for range times {
-		j := anyJob(rng, "shrinkloop")
+		j := anyJob(rng, role)
 		j.seed = rng.Uint64N(1 << 40)
 		r := j.run(t)
 		var left []int
@@ -74,14 +80,14 @@ func victimsOf(seed uint64, n int) map[int]time.Duration {
 	return victims
 }
 
-// shrinkLoopRole does steps until all ranks that are to die have, and all that are left know.
-func shrinkLoopRole(ctx context.Context, w *p2p.World) error {
-	victims := victimsOf(number(seedVar), w.Size())
+// fate begins a role in which ranks die: it returns how many do, and what ends the watch for hangs.
+func fate(ctx context.Context, w *p2p.World) (victims int, over func() bool, err error) {
+	all := victimsOf(number(seedVar), w.Size())
 	// A rank that is past it may be killed already, and another one revoke the Comm.
 	if err := w.Comm().Barrier(ctx); err != nil && !errors.Is(err, p2p.ErrPeerLost) && !errors.Is(err, p2p.ErrRevoked) {
-		return err
+		return 0, nil, err
 	}
-	if after, dies := victims[w.Rank()]; dies {
+	if after, dies := all[w.Rank()]; dies {
 		time.AfterFunc(after, func() {
 			moment("killed")
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -91,39 +97,11 @@ func shrinkLoopRole(ctx context.Context, w *p2p.World) error {
 		_ = w.Dump(os.Stderr)
 		os.Exit(3)
 	})
-	defer hangs.Stop()
-	c := w.Comm()
-	for step := int64(0); ; {
-		over := int64(0)
-		if len(w.Failed()) == len(victims) {
-			over = 1
-		}
-		err := shrinkStep(ctx, c, step)
-		if err != nil && !errors.Is(err, p2p.ErrPeerLost) && !errors.Is(err, p2p.ErrRevoked) {
-			return err
-		}
-		if err == nil && step%5 != 0 {
-			step++
-			continue
-		}
-		if err != nil {
-			over = 0
-			if err := c.Revoke(err.Error()); err != nil {
-				return err
-			}
-		}
-		n, least, err := c.Shrink(ctx, 2*step+over)
-		if err != nil {
-			return err
-		}
-		if c != w.Comm() {
-			_ = c.Close()
-		}
-		c = n
-		if step = least/2 + 1; least%2 != 0 {
-			break
-		}
-	}
+	return len(all), hangs.Stop, nil
+}
+
+// survived ends such a role, with a Comm of the survivors.
+func survived(ctx context.Context, w *p2p.World, c *p2p.Comm) error {
 	moment("ended")
 	var members []int
 	for rank := range c.Size() {
@@ -136,6 +114,74 @@ func shrinkLoopRole(ctx context.Context, w *p2p.World) error {
 		return err
 	}
 	return w.Close()
+}
+
+// newCommLoopRole makes Comms of the ranks that are left, until those are the survivors.
+func newCommLoopRole(ctx context.Context, w *p2p.World) error {
+	victims, over, err := fate(ctx, w)
+	if err != nil {
+		return err
+	}
+	defer over()
+	list := rand.New(rand.NewPCG(number(seedVar), 2)).Perm(w.Size())
+	for {
+		c, err := w.NewComm(ctx, list)
+		if loss, ok := errors.AsType[*p2p.PeerError](err); ok {
+			list = slices.DeleteFunc(list, func(rank int) bool { return slices.Contains(loss.Ranks, rank) })
+			continue
+		}
+		if err == nil && len(list) == w.Size()-victims {
+			return survived(ctx, w, c)
+		}
+		if err == nil {
+			err = c.Barrier(ctx)
+			_ = c.Close()
+		}
+		if err != nil && !errors.Is(err, p2p.ErrPeerLost) {
+			return err
+		}
+	}
+}
+
+// shrinkLoopRole does steps until all ranks that are to die have, and all that are left know.
+func shrinkLoopRole(ctx context.Context, w *p2p.World) error {
+	victims, over, err := fate(ctx, w)
+	if err != nil {
+		return err
+	}
+	defer over()
+	c := w.Comm()
+	for step := int64(0); ; {
+		last := int64(0)
+		if len(w.Failed()) == victims {
+			last = 1
+		}
+		err := shrinkStep(ctx, c, step)
+		if err != nil && !errors.Is(err, p2p.ErrPeerLost) && !errors.Is(err, p2p.ErrRevoked) {
+			return err
+		}
+		if err == nil && step%5 != 0 {
+			step++
+			continue
+		}
+		if err != nil {
+			last = 0
+			if err := c.Revoke(err.Error()); err != nil {
+				return err
+			}
+		}
+		n, least, err := c.Shrink(ctx, 2*step+last)
+		if err != nil {
+			return err
+		}
+		if c != w.Comm() {
+			_ = c.Close()
+		}
+		c = n
+		if step = least/2 + 1; least%2 != 0 {
+			return survived(ctx, w, c)
+		}
+	}
 }
 
 // shrinkStep is what the ranks of a Comm do with each other.
