@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/tagmatch/tagmatch/p2p"
@@ -59,20 +60,38 @@ func New(ctx context.Context, c *p2p.Comm) (*Group, error) {
 
 // Shrink makes a Group of the members that live, for a program that goes on after a loss: all of
 // them call it, and get the same members, in the order of g, and the smallest of their values, such
-// as the last step that each has finished. It ends what is under way on g, which is of no use after
-// it but for Close. Further losses meanwhile are part of it, that of rank 0 too; a member that is
-// lost too late is a member still, which the next operation finds. Its errors are those of
+// as the last step that each has finished. It ends what is under way on g: on all members where a
+// loss, an error, or an operation that is under way here may leave them waiting for this one. Else
+// the others' operations, which this one has done its part in, come to their own end. g is of no
+// use after it but for Close. Further losses meanwhile are part of it, that of rank 0 too; a member
+// that is lost too late is a member still, which the next operation finds. Its errors are those of
 // p2p.Comm.Shrink.
 func (g *Group) Shrink(ctx context.Context, value int64) (*Group, int64, error) {
 	if ctx == nil {
 		return nil, 0, wrapf("shrink: %w", errNoContext)
 	}
-	_ = g.breakUp(shrink, errShrunk)
+	g.breakForShrink()
 	c, least, err := g.comm.Shrink(ctx, value)
 	if err != nil {
 		return nil, 0, wrapf("shrink: %w", err)
 	}
 	return &Group{comm: c, rules: g.rules}, least, nil
+}
+
+// breakForShrink breaks the Group. The others are not told where they wait for nobody: those who
+// are still in the last operation would fail in it, and have to do it again, for ever where another
+// one is always faster.
+func (g *Group) breakForShrink() {
+	lost := slices.ContainsFunc(g.comm.World().Failed(), func(rank int) bool { return g.comm.RankOf(rank) != p2p.ProcNull })
+	g.mu.Lock()
+	broken := g.broken != nil || g.under > 0 || lost
+	if !broken {
+		g.broken = &failure{shrink, errShrunk}
+	}
+	g.mu.Unlock()
+	if broken {
+		_ = g.breakUp(shrink, errShrunk)
+	}
 }
 
 // Rank is this process's rank in the Group, which is that in its Comm.
