@@ -29,6 +29,7 @@ type call struct {
 
 	scratch      []byte
 	recvs, sends line
+	stuck        error // why isend could not wait for room
 }
 
 // operation is an Op without its type.
@@ -87,7 +88,29 @@ func received(from, n int, st p2p.Status, err error) error {
 }
 
 // isend and irecv begin what waitSends and waitRecvs wait for; the buffers are in use until then.
-func (c *call) isend(to int, b []byte) { c.sends.add(begun{c.g.comm.Isend(to, c.tag, b), -1, -1}) }
+// An algorithm posts its receives first: where Config.SendLimit allows no more sends, isend waits
+// until the other ranks have heard of some. An error of that is found by the next wait.
+func (c *call) isend(to int, b []byte) {
+	for !c.tryIsend(to, b) {
+		c.awaitRoom()
+	}
+}
+
+func (c *call) awaitRoom() { c.stuck = c.g.comm.World().Room(c.ctx) }
+
+// tryIsend is isend that begins nothing, and returns false, where there is no room.
+func (c *call) tryIsend(to int, b []byte) bool {
+	if c.stuck != nil {
+		return true
+	}
+	r := c.g.comm.Isend(to, c.tag, b)
+	if _, done, err := r.Peek(); done && errors.Is(err, p2p.ErrFull) {
+		_, _ = r.Wait(c.ctx) // it has ended
+		return false
+	}
+	c.sends.add(begun{r, -1, -1})
+	return true
+}
 
 func (c *call) irecv(from int, b []byte) {
 	c.recvs.add(begun{c.g.comm.Irecv(from, c.tag, b), from, len(b)})
@@ -109,6 +132,9 @@ func (c *call) waitAll() error {
 }
 
 func (c *call) wait(l *line, n int) error {
+	if c.stuck != nil {
+		return c.giveUp(c.stuck)
+	}
 	for ; n > 0 && l.len() > 0; n-- {
 		b := l.take()
 		if err := b.wait(c.ctx); err != nil {

@@ -124,6 +124,15 @@ func TestWirings(t *testing.T) {
 	}
 }
 
+// TestLittleRoom does so where few messages may wait at their senders, and at their receivers.
+func TestLittleRoom(t *testing.T) {
+	for _, device := range []string{"shm", "tcp"} {
+		t.Run(device, func(t *testing.T) {
+			playAll(t, 5, p2p.Config{Device: device, SendLimit: -1, UnexpectedLimit: 1 << 16})
+		})
+	}
+}
+
 // playAll plays each algorithm on n ranks.
 func playAll(t *testing.T, n int, cfg p2p.Config) {
 	p2ptest.RunConfig(t, n, cfg, func(w *p2p.World) {

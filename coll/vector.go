@@ -23,18 +23,9 @@ func (c *call) receiveNew(from int) error {
 // keep makes room for this rank's own piece.
 func (c *call) keep(own []byte) { copy(c.alloc(c.rank(), len(own)), own) }
 
-// sendPieces begins to send each other rank its piece.
-func (c *call) sendPieces(of func(to int) []byte) {
-	for i := range c.size() - 1 {
-		to := c.shifted(i + 1)
-		c.isend(to, of(to))
-	}
-}
-
-// receiveAll keeps this rank's own piece, and receives that of each other rank.
-func (c *call) receiveAll(own []byte) error {
-	c.keep(own)
-	for i := range c.size() - 1 {
+// receivePieces receives the piece of each other rank, but for the first ones.
+func (c *call) receivePieces(first int) error {
+	for i := first; i < c.size()-1; i++ {
 		if err := c.receiveNew(c.shifted(-i - 1)); err != nil {
 			return err
 		}
@@ -42,16 +33,41 @@ func (c *call) receiveAll(own []byte) error {
 	return c.waitAll()
 }
 
+// exchangePieces sends each other rank its piece, and receives theirs. Where there is no room for a
+// send it first receives what the ranks before this one may wait to send.
+func (c *call) exchangePieces(of func(to int) []byte) error {
+	c.keep(of(c.rank()))
+	received := 0
+	for i := range c.size() - 1 {
+		to := c.shifted(i + 1)
+		for !c.tryIsend(to, of(to)) {
+			if received == i {
+				c.awaitRoom()
+				continue
+			}
+			if err := c.receiveNew(c.shifted(-received - 1)); err != nil {
+				return err
+			}
+			received++
+		}
+	}
+	return c.receivePieces(received)
+}
+
 func gatherVDirect(c *call) error {
 	if c.rank() != c.root {
 		return c.send(c.root, c.in)
 	}
-	return c.receiveAll(c.in)
+	c.keep(c.in)
+	return c.receivePieces(0)
 }
 
 func scatterVDirect(c *call) error {
 	if c.rank() == c.root {
-		c.sendPieces(c.piece)
+		for i := range c.size() - 1 {
+			to := c.shifted(i + 1)
+			c.isend(to, c.piece(to))
+		}
 		c.keep(c.piece(c.root))
 	} else if err := c.receiveNew(c.root); err != nil {
 		return err
@@ -60,14 +76,10 @@ func scatterVDirect(c *call) error {
 }
 
 func allGatherVDirect(c *call) error {
-	c.sendPieces(func(int) []byte { return c.in })
-	return c.receiveAll(c.in)
+	return c.exchangePieces(func(int) []byte { return c.in })
 }
 
-func allToAllVDirect(c *call) error {
-	c.sendPieces(c.piece)
-	return c.receiveAll(c.piece(c.rank()))
-}
+func allToAllVDirect(c *call) error { return c.exchangePieces(c.piece) }
 
 // piece is what this rank gives to a rank.
 func (c *call) piece(to int) []byte { return c.pieces[to] }
