@@ -1,7 +1,6 @@
 package coll
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -40,26 +39,14 @@ func (c *call) rooted() bool {
 	return false
 }
 
-// compare fails on all members where their calls differ: each gets all descriptions.
+// compare fails on all members where their calls differ: each gets all descriptions, and names the
+// first that differs from member 0's.
 func (c *call) compare() error {
-	return c.same(c.description(), "the members make different calls")
-}
-
-// sameRules fails where the members have other rules.
-func (g *Group) sameRules(ctx context.Context) error {
-	c := g.begin(ctx, making)
-	err := c.same(Environment+"="+g.rules.text, "the environments differ")
-	return g.end(c, err)
-}
-
-// same fails on all members where their texts differ, and names the first that differs from member
-// 0's.
-func (c *call) same(own, what string) error {
 	if c.size() == 1 {
 		return nil
 	}
 	texts := &call{g: c.g, ctx: c.ctx, kind: allGather, tag: c.tag, element: 1}
-	texts.in = encode(own)
+	texts.in = encode(c.description())
 	texts.out = make([]byte, len(texts.in)*c.size())
 	if err := allGatherBruck(texts); err != nil {
 		return err
@@ -67,7 +54,7 @@ func (c *call) same(own, what string) error {
 	first := texts.out[:len(texts.in)]
 	for rank := 1; rank < c.size(); rank++ {
 		if other := texts.out[rank*len(first):][:len(first)]; string(other) != string(first) {
-			return &differError{fmt.Sprintf("%s: rank 0 %q, rank %d %q", what, decode(first), rank, decode(other))}
+			return &differError{fmt.Sprintf("the members make different calls: rank 0 %q, rank %d %q", decode(first), rank, decode(other))}
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"sync"
 
@@ -35,27 +36,37 @@ type noCopy struct{}
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// New makes a Group of the ranks of c. It is collective over c as Comm.Dup, which it calls, and has
-// that call's errors. Where TAGMATCH_COLL differs between ranks all get an error.
+// New makes a Group of the ranks of c. It is collective over c as Comm.Split, which it calls, and
+// has that call's errors. Where TAGMATCH_COLL differs between ranks all get an error.
 func New(ctx context.Context, c *p2p.Comm) (*Group, error) {
 	if c == nil {
 		return nil, invalidf("new: the Comm is nil")
 	}
-	own, err := c.Dup(ctx)
+	rules, wrong := readRules()
+	g, err := newGroup(ctx, c, rules) // where the rules are wrong, the others hear of it
+	if wrong != nil {
+		_ = g.Close()
+		return nil, wrapf("new: %w", wrong)
+	}
+	return g, err
+}
+
+// newGroup compares the rules by the call that makes the Group's Comm: messages on that one could
+// fail where another member has come further, and has broken the Group.
+func newGroup(ctx context.Context, c *p2p.Comm, rules rules) (*Group, error) {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(rules.text))
+	own, err := c.Split(ctx, int(h.Sum32()>>1), 0)
 	if err != nil {
 		return nil, wrapf("new: %w", err)
 	}
-	rules, wrong := readRules()
-	g := &Group{comm: own, rules: rules}
-	err = g.sameRules(ctx) // where the rules are wrong, the others hear of it
-	if wrong != nil {
-		err = wrapf("new: %w", wrong)
+	for rank := range c.Size() {
+		if own.RankOf(c.WorldRank(rank)) == p2p.ProcNull {
+			own.Close()
+			return nil, wrapf("new: %w", invalidf("the environments differ: here %s=%s, rank %d has another one", Environment, rules.text, rank))
+		}
 	}
-	if err != nil {
-		own.Close()
-		return nil, err
-	}
-	return g, nil
+	return &Group{comm: own, rules: rules}, nil
 }
 
 // Shrink makes a Group of the members that live, for a program that goes on after a loss: all of
@@ -212,7 +223,6 @@ const (
 	kinds  // of operations
 	shrink // and these break a Group
 	closing
-	making
 )
 
 // What ends operations that no operation has failed.
@@ -226,7 +236,7 @@ var errNoContext = invalidf("the context is nil: use context.Background where no
 func (k kind) String() string {
 	return [...]string{
 		"barrier", "bcast", "reduce", "allreduce", "reducescatter", "scan", "exscan", "gather", "scatter", "allgather", "alltoall",
-		"gatherv", "scatterv", "allgatherv", "alltoallv", "", "shrink", "close", "new",
+		"gatherv", "scatterv", "allgatherv", "alltoallv", "", "shrink", "close",
 	}[k]
 }
 

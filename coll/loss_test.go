@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/coll"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -177,5 +178,28 @@ func TestShrinkAtTheEnd(t *testing.T) {
 		}
 		assert.NoError(t, coll.Bcast(background, g, 0, x))
 		shrink()
+	})
+}
+
+// TestNewBeforeAnother: a member that is through New earlier, and breaks the Group, or closes it,
+// fails no other one in New.
+func TestNewBeforeAnother(t *testing.T) {
+	times := 60
+	if testlevel.CI() {
+		times = 300
+	}
+	p2ptest.Run(t, 5, func(w *p2p.World) {
+		ended, end := context.WithCancel(background)
+		end()
+		for i := range times {
+			g, err := coll.New(background, w.Comm())
+			if !assert.NoError(t, err) {
+				return
+			}
+			if i%5 == w.Rank() {
+				assert.ErrorIs(t, coll.Barrier(ended, g), context.Canceled)
+			}
+			assert.NoError(t, g.Close())
+		}
 	})
 }

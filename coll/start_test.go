@@ -231,3 +231,17 @@ func TestRules(t *testing.T) {
 		assert.ErrorContains(t, err, "coll: new: invalid argument: TAGMATCH_COLL=allreduce:ring: allreduce has doubling, direct")
 	})
 }
+
+// TestRulesDiffer: all members hear it.
+func TestRulesDiffer(t *testing.T) {
+	p2ptest.Run(t, 3, func(w *p2p.World) {
+		mine := rules{text: "check"}
+		if w.Rank() == 1 {
+			mine.text = ""
+		}
+		_, err := newGroup(background, w.Comm(), mine)
+		assert.ErrorIs(t, err, p2p.ErrInvalid)
+		assert.ErrorContains(t, err, fmt.Sprintf("the environments differ: here TAGMATCH_COLL=%s, rank %d has another one", mine.text, 1-w.Rank()%2))
+		require.NoError(t, w.Comm().Barrier(background))
+	})
+}
