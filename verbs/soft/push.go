@@ -14,9 +14,9 @@ import (
 // a READ by packets. The device asks for pushes
 //   - when it works by itself (Device.Async), so that the copy of a rendezvous does not hold up the
 //     program, which computes on the same processor;
-//   - while the peer polls, for one half of each long READ, so that both ends copy: of these, the
-//     shares, a device without reads of its own takes back those that the peer has not begun
-//     (takeBack), so that a READ never waits for a peer that computes.
+//   - while the peer polls, for one half of each long READ but in exchanges, so both ends copy: of
+//     these, the shares, a device without reads of its own takes back those that the peer has not
+//     begun (takeBack), so that a READ never waits for a peer that computes.
 //
 // A request holds a grant, and the peer pushes while that is valid. Where a push has to end before
 // the peer's response, its grant is revoked (PushLink.Revoke). The peer may be in the middle of a
@@ -92,12 +92,20 @@ func (r *reader) part(w *sendWork, n uint64) (lo, upto uint64) {
 			return 0, 0
 		}
 		return 0, n
-	case n < halveFrom || !l.Attended():
+	case n < halveFrom || !l.Attended() || r.exchanges(n):
 		return 0, n
 	case l.Upper():
 		return n / 2, n
 	}
 	return 0, n - n/2
+}
+
+// exchanges reports whether this device reads n bytes alone, as one direction of an exchange: it
+// has memory that peers may read, as a rank has while it sends. Both processors copy then anyway,
+// and halves would take each of them two system calls instead of one. Beside another READ a half
+// takes none of its own (copyMany).
+func (r *reader) exchanges(n uint64) bool {
+	return n <= wire.MaxChunk && r.underWay() == 0 && r.q.d.regions.Readable() > 0
 }
 
 // endPush ends the push of request i.

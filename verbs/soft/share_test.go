@@ -5,6 +5,7 @@ package soft_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"sync"
 	"syscall"
@@ -469,4 +470,28 @@ func TestPushRefused(t *testing.T) {
 		require.NotZero(t, shares)
 		r.until("that ends", r.settled)
 	})
+}
+
+// TestExchange: a device with a buffer that peers may read, as that of a rank which sends, copies
+// by itself what takes one system call, unless it reads something already.
+func TestExchange(t *testing.T) { eachReader(t, exchange) }
+
+func exchange(t *testing.T, r *shareRig) {
+	shares := func(n int) int {
+		r.read(n)
+		shares, _ := soft.Waiting(r.rq)
+		return shares
+	}
+	defer func(s io.Closer) { require.NoError(t, s.Close()) }(must(r.reader.Share(make([]byte, 4096), -1)))
+	out := must(r.rpd.RegMR(make([]byte, 8), verbs.AccessRemoteRead))
+	require.Zero(t, shares(64<<10))
+	require.Equal(t, 1, shares(64<<10), "it reads already")
+	r.until("READs end", r.settled)
+	require.Zero(t, shares(256<<10))
+	r.until("it ends", r.settled)
+	require.Equal(t, 1, shares(256<<10+1))
+	r.until("it ends", r.settled)
+	require.NoError(t, out.Dereg())
+	require.Equal(t, 1, shares(64<<10), "memory that is shared is not sent yet")
+	r.until("it ends", r.settled)
 }

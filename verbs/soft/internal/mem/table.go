@@ -27,6 +27,7 @@ type Table struct {
 	head, tail uint32                      // queue of free slots; undefined when nfree is 0
 	nfree      int                         // free slots, all of which are queued
 	live       int                         // regions that are registered
+	readable   int                         // of these, regions that peers may read
 	spare      *Region                     // stack of Regions to use again, at most maxSpare
 	nspare     int
 	kept       bool     // in kept
@@ -247,6 +248,9 @@ func (t *Table) register(buf []byte, access verbs.AccessFlags, pd *Domain, home 
 		r.pin.Pin(&buf[0])
 		t.publish(i, r, home)
 	}
+	if r.readable() {
+		t.readable++
+	}
 	t.inv.registered(r)
 	return r, nil
 }
@@ -276,6 +280,9 @@ func (t *Table) Remove(rkey uint32) {
 		atomic.StoreUint64(&t.dir.At(i).key, 0)
 		r.pin.Unpin()
 	}
+	if r.readable() {
+		t.readable--
+	}
 	o := &t.own[i]
 	o.r, o.next = nil, r.key+1<<IndexBits
 	if o.next>>IndexBits == 0 { // with generation 0 the key of slot 0 would be 0
@@ -293,6 +300,12 @@ func (t *Table) Remove(rkey uint32) {
 	t.live--
 	t.put(i)
 }
+
+func (r *Region) readable() bool { return r.access&verbs.AccessRemoteRead != 0 }
+
+// Readable is how many regions peers may read. Memory that is shared counts while a region for that
+// lies in it.
+func (t *Table) Readable() int { return t.readable }
 
 // Find returns the region of a key, or nil.
 func (t *Table) Find(key uint32) *Region {
