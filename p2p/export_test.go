@@ -1,6 +1,8 @@
 package p2p
 
 import (
+	"errors"
+
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
@@ -46,3 +48,6 @@ func Made(w *World) (qps, lines int) {
 	}
 	return qps, lines
 }
+
+// GiveUpRank has a rank lose another one that lives.
+func GiveUpRank(w *World, rank int) { w.eng.PeerLost(rank, errors.New("a test gives it up")) }

@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 
@@ -16,8 +17,10 @@ import (
 // lost meanwhile, rank 0 too. All that return the Comm have the same members in it, and the same
 // value. A rank that is lost too late is a member still: the program finds it lost, and shrinks the
 // result in its turn. What one rank has lost all others lose, so that of two ranks that have given
-// each other up, and live, one or both are left out by the others. Such a rank makes a Comm without
-// those that it has lost.
+// each other up, and live, one or both are left out by the others. Such a rank gets a *PeerError,
+// now and in later calls, where it hears from one of them that they go on without it; where it has
+// lost them all, it makes a Comm without those that it has lost. The members are the same where no
+// two ranks have given each other up, and live, while the call was under way.
 //
 // Where ctx ends while a rank has not called Shrink, this rank gives up. The others go on to wait
 // for that one, and then get ErrGaveUp, with the rank that gave up. So they do where a rank that
@@ -103,6 +106,11 @@ func (c *Comm) vote(ctx context.Context, b contexts.Ballot) (contexts.Decision, 
 	}
 	if gaveUp {
 		return contexts.Decision{}, err
+	}
+	if by := w.contexts.LeftOutBy(&c.comm); by != contexts.None {
+		cause := errors.New("it goes on without this rank, which is lost to it or to another one")
+		w.eng.PeerLost(by, cause) // Failed lists what an error has named
+		return contexts.Decision{}, &PeerError{Ranks: []int{by}, Cause: cause}
 	}
 	d := w.contexts.Decided(&c.comm)
 	if d.FailedBy != contexts.None {

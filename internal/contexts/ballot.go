@@ -17,6 +17,12 @@ import (
 // those before, and nothing is heard of a lost rank, so that no decision can come from them any
 // more.
 //
+// A rank that lives may be lost to others, which decide without it. Where it hears of such a
+// decision it is out: it takes part in no ballot of the Comm any more, and only tells that decision
+// to ranks that still hear of it: they may be out too, and wait for it. Where ranks that live lose
+// each other during a ballot of four or more, two leaders can decide otherwise, with members in
+// common. To rule that out would take decisions by majorities. Nobody waits for ever then either.
+//
 // A vote tells who is lost to the rank. Those are made lost to the leader too (Comm.Suspect) before
 // it decides, and by its decision to all. A leader asks (ASK) those who have not voted: who has
 // closed the Comm answers that it gives up, which fails the ballot for all.
@@ -63,6 +69,7 @@ type voting struct {
 	self      int    // rank in the Comm
 	leader    int    // to whom mine was sent, rank in the Comm
 	asked     uint32 // the highest ballot that others take part in
+	outBy     int    // rank in the World that goes on without this one, or none
 	votes     map[int]vote
 	suspected map[int]struct{} // ranks in the Comm
 }
@@ -70,7 +77,7 @@ type voting struct {
 // votingOf gives the ballots of a Comm, from the first of them on.
 func (cs *Contexts) votingOf(l *liveContext) *voting {
 	if l.voting == nil {
-		l.voting = &voting{leader: none, votes: map[int]vote{}, suspected: map[int]struct{}{}}
+		l.voting = &voting{leader: none, outBy: none, votes: map[int]vote{}, suspected: map[int]struct{}{}}
 		l.voting.mine.last = Decision{Context: none, FailedBy: none, Differs: none}
 		for l.comm.Group.World(l.voting.self) != cs.rank {
 			l.voting.self++
@@ -86,6 +93,10 @@ func (cs *Contexts) Vote(e progress.Callback, c *Comm, b Ballot, done func()) {
 	defer cs.mu.Unlock()
 	l := cs.live[c.Context]
 	v := cs.votingOf(l)
+	if v.outBy != none {
+		done()
+		return
+	}
 	next := vote{ballot: b}
 	v.done = done
 	if v.undecided() { // it was given up
@@ -126,6 +137,30 @@ func (cs *Contexts) Decided(c *Comm) Decision {
 	return cs.live[c.Context].voting.mine.last
 }
 
+// LeftOutBy is a rank of the World that goes on without this one, of which no ballot of c has a
+// decision then, or none.
+func (cs *Contexts) LeftOutBy(c *Comm) int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.live[c.Context].voting.outBy
+}
+
+// leave ends this rank's part in the ballots, as one is decided without it.
+func (cs *Contexts) leave(e progress.Callback, l *liveContext, d Decision, by int) {
+	v := l.voting
+	done := v.done
+	v.outBy, v.done, v.queued = by, nil, nil
+	v.mine = vote{number: d.number, last: d}
+	for rank := range l.comm.Group.Size() {
+		if rank != v.self {
+			cs.say(e, l, rank, kindDecide)
+		}
+	}
+	if done != nil {
+		done()
+	}
+}
+
 func (v *voting) undecided() bool { return v.mine.number != v.mine.last.number }
 
 // begin begins the next ballot.
@@ -139,7 +174,7 @@ func (cs *Contexts) begin(e progress.Callback, l *liveContext, next vote) {
 // advance does what is to be done next in the ballots of a Comm, if there are any.
 func (cs *Contexts) advance(e progress.Callback, l *liveContext) {
 	v := l.voting
-	if v == nil {
+	if v == nil || v.outBy != none {
 		return
 	}
 	if l.stage != inUse && !v.undecided() && v.asked > v.mine.number {
@@ -198,7 +233,7 @@ func (cs *Contexts) lead(e progress.Callback, l *liveContext) {
 		o, ok := v.votes[rank]
 		switch {
 		case rank == v.self || e.Lost(g.World(rank)):
-		case ok && o.last.number == v.mine.number && !slices.Contains(o.last.Lost, v.self):
+		case ok && o.last.number == v.mine.number:
 			cs.decide(e, l, o.last)
 			return
 		case !ok || o.number != v.mine.number:
@@ -300,17 +335,26 @@ func (cs *Contexts) suspect(e progress.Callback, l *liveContext, lost []int, by 
 // heard takes what a rank of the Comm has said.
 func (cs *Contexts) heard(e progress.Callback, l *liveContext, rank, kind int, said vote) {
 	v := cs.votingOf(l)
+	if v.outBy == none && said.last.number > v.mine.last.number && slices.Contains(said.last.Lost, v.self) {
+		cs.leave(e, l, said.last, l.comm.Group.World(rank))
+	}
 	cs.suspect(e, l, said.lost, l.comm.Group.World(rank))
-	switch kind {
-	case kindDecide:
-		if v.undecided() && said.last.number == v.mine.number && rank == v.leader && !slices.Contains(said.last.Lost, v.self) {
+	if slices.Contains(said.last.Lost, rank) { // it is out: nobody may wait for it
+		cs.suspect(e, l, []int{rank}, l.comm.Group.World(rank))
+	}
+	switch {
+	case v.outBy != none && kind != kindDecide:
+		cs.say(e, l, rank, kindDecide)
+	case v.outBy != none:
+	case kind == kindDecide:
+		if v.undecided() && said.last.number == v.mine.number && rank == v.leader {
 			cs.decide(e, l, said.last)
 		}
 		return
-	case kindVote:
+	case kind == kindVote:
 		v.votes[rank] = said
 		cs.tellOld(e, l, rank)
-	case kindAsk:
+	default:
 		if rank == v.leader && v.mine.number >= said.number { // it had not begun when the vote came
 			cs.say(e, l, rank, kindVote)
 		}

@@ -25,6 +25,8 @@ type ballots struct {
 	deaths   int // that may still happen, as those below
 	giveUps  int
 	closes   int
+	splits   int  // losses of ranks that live: who is lost to a rank loses that in its turn
+	torn     bool // they may decide otherwise then, though they have lost nobody of each other
 }
 
 // newBallots makes a Comm whose order is not that of the World.
@@ -85,10 +87,16 @@ func (b *ballots) choices(most int) (list []func()) {
 			list = append(list, func() { r.dead, b.deaths = true, b.deaths-1 })
 		}
 		for _, src := range b.m.ranks {
+			if b.splits > 0 && src != r && !src.dead && !r.lost[src.rank] {
+				list = append(list, func() {
+					b.splits--
+					b.m.gone(r, src.rank)
+				})
+			}
 			if len(r.in[src.rank]) != 0 {
 				list = append(list, func() { b.m.deliver(r, src.rank) })
 			}
-			if src.dead && !r.lost[src.rank] {
+			if (src.dead || src.lost[r.rank]) && !r.lost[src.rank] {
 				list = append(list, func() { b.m.gone(r, src.rank) })
 			}
 		}
@@ -106,9 +114,10 @@ func (b *ballots) call(r *modelRank) {
 	b.waits[r.rank] = true
 	r.cs.Meet(r, b.comms[r.rank])
 	r.cs.Vote(r, b.comms[r.rank], Ballot{Value: int64(10 - r.rank)}, func() {
-		d := b.live(r).voting.mine.last
-		b.decided[r.rank][d.number] = d
 		b.waits[r.rank] = false
+		if v := b.live(r).voting; v.outBy == none {
+			b.decided[r.rank][v.mine.last.number] = v.mine.last
+		}
 	})
 }
 
@@ -125,7 +134,7 @@ func (b *ballots) key() string {
 	for _, r := range b.m.ranks {
 		fmt.Fprint(&s, r.dead, r.lost, b.called[r.rank], b.waits[r.rank], b.decided[r.rank], b.suspects[r.rank], r.in)
 		if v := b.live(r).voting; v != nil {
-			fmt.Fprint(&s, v.mine.number, v.leader, v.asked, len(v.suspected))
+			fmt.Fprint(&s, v.mine.number, v.outBy, v.leader, v.asked, len(v.suspected))
 			for i := range b.m.ranks {
 				fmt.Fprint(&s, v.votes[i].number, v.votes[i].lost, v.votes[i].last)
 			}
@@ -134,61 +143,74 @@ func (b *ballots) key() string {
 	return s.String()
 }
 
-// check requires that those who live decide the same, and, at the end, that they decide what all
-// have called.
+// check requires that those who live decide the same, but where they have lost each other, and, at
+// the end, that they decide what all have called.
 func (b *ballots) check(end bool) {
-	all := map[uint32]Decision{}
-	reached := uint32(1<<32 - 1)
 	for _, r := range b.m.ranks {
-		if r.dead {
-			continue
-		}
-		if r.cs.live[b.context] == nil {
-			reached = 0
+		if r.dead || r.cs.live[b.context] == nil {
 			continue
 		}
 		v := r.cs.votingOf(b.live(r))
-		if b.live(r).stage == inUse {
-			reached = min(reached, v.mine.number)
-		}
 		for number, d := range b.decided[r.rank] {
-			if _, ok := all[number]; !ok {
-				all[number] = d
-			}
-			require.Equal(b.m.t, all[number], d, "rank %d decides otherwise", r.rank)
 			require.NotContains(b.m.t, d.Lost, v.self)
 			least := int64(1 << 40)
 			for rank, world := range b.comms[0].Group.(order) {
-				if !slices.Contains(d.Lost, rank) && d.FailedBy == none {
-					least = min(least, int64(10-world))
+				if slices.Contains(d.Lost, rank) {
+					continue
+				}
+				least = min(least, int64(10-world))
+				other, decided := b.decided[world][number]
+				if o := b.m.ranks[world]; decided && !o.dead && !b.torn && !b.apart(r, o) && !b.apart(o, r) {
+					require.Equal(b.m.t, other, d, "rank %d decides otherwise than rank %d", r.rank, world)
 				}
 			}
 			require.True(b.m.t, d.FailedBy != none || d.Value == least)
 		}
-	}
-	for _, r := range b.m.ranks {
-		if end && !r.dead && b.waits[r.rank] {
-			require.Less(b.m.t, reached, b.live(r).voting.mine.number, "rank %d waits for ever:\n%s", r.rank, b.key())
+		if end && b.waits[r.rank] {
+			require.True(b.m.t, b.waitsForCall(r, v.mine.number), "rank %d waits for ever:\n%s", r.rank, b.key())
 		}
 	}
+}
+
+// apart reports whether a rank is lost to r, or will be.
+func (b *ballots) apart(r, o *modelRank) bool {
+	return r.lost[o.rank] || slices.Contains(b.suspects[r.rank], o.rank)
+}
+
+// waitsForCall reports whether a rank that is not lost to r has still to come to that ballot.
+func (b *ballots) waitsForCall(r *modelRank, number uint32) bool {
+	return slices.ContainsFunc(b.m.ranks, func(o *modelRank) bool {
+		l := b.live(o)
+		switch {
+		case r.lost[o.rank] || l.stage != inUse:
+			return false
+		case l.voting == nil:
+			return true
+		}
+		return l.voting.outBy == none && l.voting.mine.number < number
+	})
 }
 
 // All orders in which three or four ranks call, hear and die: those that live decide the same.
 func TestBallotsExhaustively(t *testing.T) {
 	for _, size := range []struct {
-		n, deaths int
-		make      func(t *testing.T, n, deaths int) *ballots
-	}{{2, 1, newBallots}, {3, 1, newBallots}, {3, 2, newBallots}, {4, 1, newBallots}, {2, 1, newMeeting}, {3, 2, newMeeting}} {
+		n, deaths, splits int
+		make              func(t *testing.T, n, deaths int) *ballots
+	}{
+		{2, 1, 0, newBallots}, {3, 1, 0, newBallots}, {3, 2, 0, newBallots}, {4, 1, 0, newBallots},
+		{3, 2, 0, newMeeting}, {2, 0, 1, newBallots}, {3, 0, 1, newBallots}, {3, 1, 1, newBallots},
+	} {
 		if size.n == 4 && !testlevel.CI() {
 			continue
 		}
-		t.Run(fmt.Sprint(size.n, size.deaths), func(t *testing.T) {
+		t.Run(fmt.Sprint(size.n, size.deaths, size.splits), func(t *testing.T) {
 			seen := map[uint64]struct{}{}
 			next := [][]uint8{nil}
 			for len(next) != 0 && len(seen) < 3_000_000 {
 				path := next[len(next)-1]
 				next = next[:len(next)-1]
 				b := size.make(t, size.n, size.deaths)
+				b.splits = size.splits
 				for _, i := range path {
 					b.choices(1)[i]()
 				}
@@ -215,10 +237,11 @@ func (b *ballots) onlyDeaths() int {
 	for _, r := range b.m.ranks {
 		switch {
 		case r.dead:
-		case b.deaths > 0:
-			n++
-			fallthrough
 		default:
+			n += bit(b.deaths > 0)
+			for _, src := range b.m.ranks {
+				n += bit(b.splits > 0 && src != r && !src.dead && !r.lost[src.rank])
+			}
 			if b.waits[r.rank] && b.giveUps > 0 {
 				n++
 			}
@@ -254,6 +277,9 @@ func TestBallotsRandomly(t *testing.T) {
 		b := make(t, n, rng.IntN(n))
 		if seed%2 == 1 {
 			b.giveUps, b.closes = rng.IntN(3), rng.IntN(2)*bit(seed%4 == 1)
+		}
+		if seed%8 >= 4 {
+			b.splits, b.torn = rng.IntN(3), n > 3
 		}
 		ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			b.m.t = t
@@ -291,6 +317,31 @@ func TestBallotOfOneSidedLoss(t *testing.T) {
 		require.Equal(t, []int{3}, b.decided[rank][1].Lost)
 		require.EqualValues(t, 7, b.decided[rank][1].Value)
 	}
+}
+
+// A rank that lives is lost to the leader, which decides without it and dies. The next leader has
+// that decision, and tells it: the rank is out, of later ballots too.
+func TestBallotLeftOut(t *testing.T) {
+	b := newBallots(t, 3, 0)
+	leader, next, out := b.m.ranks[1], b.m.ranks[2], b.m.ranks[0]
+	b.m.gone(leader, 0)
+	for _, r := range b.m.ranks {
+		b.call(r)
+	}
+	b.m.deliver(leader, 2)
+	b.m.deliver(next, 1) // ASK
+	b.m.deliver(next, 1) // DECIDE
+	require.Equal(t, []int{2}, b.decided[2][1].Lost)
+	leader.dead = true
+	b.m.gone(out, 1)
+	b.m.deliverAll()
+	require.False(t, b.waits[0])
+	require.Empty(t, b.decided[0])
+	require.Equal(t, 2, out.cs.LeftOutBy(b.comms[0]))
+	require.Equal(t, none, next.cs.LeftOutBy(b.comms[2]))
+	b.call(out)
+	require.False(t, b.waits[0])
+	require.False(t, out.cs.GiveUp(out, b.comms[0]))
 }
 
 // Votes that come before their leader has come to the meeting are not kept: it asks for them. Who
