@@ -24,9 +24,23 @@ func TestAllocations(t *testing.T) {
 	defer func() { runtime.MemProfileRate = rate }()
 	const n = 3
 	sum := coll.Sum[float32]()
+	first := coll.Func(false, func(acc, _ []triple) { _ = acc })
 	each(t, n, func(g *coll.Group, _ *p2p.World) {
 		x, all, other := make([]float32, 16<<10), make([]float32, n*16<<10), make([]float32, n*16<<10)
+		y, allY, otherY := make([]triple, 5<<10), make([]triple, n*5<<10), make([]triple, n*5<<10)
 		round := func() {
+			for _, k := range []int{2, 300, 5 << 10} {
+				for _, err := range []error{
+					coll.Bcast(background, g, 1, y[:k]),
+					coll.AllReduce(background, g, first, y[:k]),
+					coll.Scan(background, g, first, y[:k]),
+					coll.ReduceScatter(background, g, first, y[:k/n], allY[:k/n*n]),
+					coll.AllGather(background, g, allY[:k*n], y[:k]),
+					coll.AllToAll(background, g, otherY[:k/n*n], allY[:k/n*n]),
+				} {
+					assert.NoError(t, err)
+				}
+			}
 			for _, k := range []int{2, 1 << 10, 16 << 10} {
 				for _, err := range []error{
 					coll.Barrier(background, g),
@@ -58,6 +72,9 @@ func TestAllocations(t *testing.T) {
 		}
 	})
 }
+
+// triple is an element whose size divides no border.
+type triple struct{ a, b, c uint32 }
 
 // allocated is how many objects each line of package coll has allocated.
 func allocated() map[string]int64 {

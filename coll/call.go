@@ -42,7 +42,8 @@ type operation struct {
 func (c *call) rank() int { return c.g.comm.Rank() }
 func (c *call) size() int { return c.g.comm.Size() }
 
-// combine makes dst a op b, where a is of lower ranks than b. dst may be a or b.
+// combine makes dst a op b, where a is of lower ranks than b. dst may be a or b, and where it is b
+// what is in a is lost.
 func (c *call) combine(dst, a, b []byte) { c.op.combine(dst, a, b) }
 
 // release drops what belongs to the program.

@@ -81,18 +81,17 @@ func Func[T any](commutative bool, f func(acc, in []T)) Op[T] {
 	return Op[T]{operation{"func", commutative, func(dst, a, b []byte) { combineBy(f, elementsOf[T](dst), elementsOf[T](a), elementsOf[T](b)) }}}
 }
 
-// combineBy makes dst the combination of a and b by f. dst may be a or b.
+// combineBy makes dst the combination of a and b by f. dst may be a or b, and where it is b what is
+// in a is lost.
 func combineBy[T any](f func(acc, in []T), dst, a, b []T) {
 	if len(dst) == 0 {
 		return
 	}
-	if &dst[0] != &b[0] {
+	if &dst[0] == &b[0] {
+		f(a, b)
 		copy(dst, a)
-		f(dst, b)
 		return
 	}
-	t := make([]T, len(a))
-	copy(t, a)
-	f(t, b)
-	copy(dst, t)
+	copy(dst, a)
+	f(dst, b)
 }

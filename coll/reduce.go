@@ -100,8 +100,8 @@ func reduceScatterDoubling(c *call) error {
 // exchanges it with the next such group. The vector becomes the combination of the lower ranks:
 // with this rank for a scan, without for an exclusive one.
 func scanDoubling(c *call) error {
-	x, room := c.in, c.room(2*len(c.in))
-	sum, t := room[:len(x)], room[len(x):]
+	x, room := c.in, c.room(3*len(c.in))
+	sum, t, spare := room[:len(x)], room[len(x):2*len(x)], room[2*len(x):]
 	copy(sum, x)
 	first := c.kind == exScan // x is not yet part of the result
 	for bit := 1; bit < c.size(); bit *= 2 {
@@ -119,7 +119,8 @@ func scanDoubling(c *call) error {
 		if first {
 			copy(x, t)
 		} else {
-			c.combine(x, t, x)
+			copy(spare, t) // which is needed twice
+			c.combine(x, spare, x)
 		}
 		first = false
 		c.combine(sum, t, sum)
