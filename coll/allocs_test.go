@@ -74,7 +74,7 @@ func TestAllocations(t *testing.T) {
 }
 
 // triple is an element whose size divides no border.
-type triple struct{ a, b, c uint32 }
+type triple [3]uint32
 
 // allocated is how many objects each line of package coll has allocated.
 func allocated() map[string]int64 {

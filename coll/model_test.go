@@ -18,8 +18,8 @@ import (
 
 var background = context.Background()
 
-// matrix is the part of a 2x2 matrix of numbers modulo 2^32 that is not below its diagonal, a, b and
-// d. Their product does not commute, and no border of an algorithm is a multiple of 12 bytes.
+// matrix is a triangular 2x2 matrix of numbers modulo 2^32, whose product does not commute. No
+// border of an algorithm is a multiple of its 12 bytes.
 type matrix struct{ a, b, d uint32 }
 
 func (x matrix) times(y matrix) matrix { return matrix{x.a * y.a, x.a*y.b + x.b*y.d, x.d * y.d} }
