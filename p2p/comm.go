@@ -21,8 +21,8 @@ const (
 )
 
 // Comm is an ordered group of ranks with a context of its own: its messages match only its own
-// receives. World.Comm is the Comm of all ranks; Dup and Split make others from one. The zero value
-// is not a Comm.
+// receives. World.Comm is the Comm of all ranks; Dup and Split make others from one, World.NewComm
+// makes one of any ranks. The zero value is not a Comm.
 //
 // Tags go from 0 to MaxCommTag; destinations, sources and the ranks that errors name are ranks in
 // the Comm, except those in a PeerError, which are ranks in the World; where the two differ the

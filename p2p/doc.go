@@ -73,7 +73,7 @@
 // A Comm is a group of ranks with a space of messages of its own, as in MPI. Its receives name a
 // source and a tag of 32 bits. No receive of another Comm, and no raw one, can match its messages,
 // whatever the tags and masks. A library makes a Comm of its own. World.Comm has all ranks;
-// Comm.Dup and Comm.Split make others.
+// Comm.Dup and Comm.Split make others, and World.NewComm makes one of any ranks by these alone.
 //
 // Dup, Split and Barrier are collective: all ranks of the Comm make these calls, in the same order.
 // The error of one whose context ends names the ranks that have not made it. After an error other
