@@ -25,6 +25,7 @@ type call struct {
 	op      operation
 	in, out []byte                       // what this rank gives, and gets; only in where an operation is in place
 	pieces  [][]byte                     // what a V call gives, by rank
+	team    team                         // whose part of the operation runs
 	alloc   func(from, bytes int) []byte // makes room for what a V call gets from a rank
 
 	scratch      []byte
@@ -39,8 +40,8 @@ type operation struct {
 	combine     kernel.Func
 }
 
-func (c *call) rank() int { return c.g.comm.Rank() }
-func (c *call) size() int { return c.g.comm.Size() }
+func (c *call) rank() int { return c.team.rank }
+func (c *call) size() int { return c.team.size() }
 
 // combine makes dst a op b, where a is of lower ranks than b. dst may be a or b, and where it is b
 // what is in a is lost.
@@ -66,17 +67,21 @@ func (c *call) room(n int) []byte {
 }
 
 // send sends b to rank to, and returns when b is free.
-func (c *call) send(to int, b []byte) error { return c.g.comm.Send(c.ctx, to, c.tag, b) }
+func (c *call) send(to int, b []byte) error {
+	return c.g.comm.Send(c.ctx, c.team.member(to), c.tag, b)
+}
 
 // recv fills b with the next message of rank from.
 func (c *call) recv(from int, b []byte) error {
+	from = c.team.member(from)
 	st, err := c.g.comm.Recv(c.ctx, from, c.tag, b)
 	return received(from, len(b), st, err)
 }
 
 // exchange sends out to rank to, and fills in with the next message of rank from.
 func (c *call) exchange(to int, out []byte, from int, in []byte) error {
-	st, err := c.g.comm.Sendrecv(c.ctx, to, c.tag, out, from, c.tag, in)
+	from = c.team.member(from)
+	st, err := c.g.comm.Sendrecv(c.ctx, c.team.member(to), c.tag, out, from, c.tag, in)
 	return received(from, len(in), st, err)
 }
 
@@ -104,7 +109,7 @@ func (c *call) tryIsend(to int, b []byte) bool {
 	if c.stuck != nil {
 		return true
 	}
-	r := c.g.comm.Isend(to, c.tag, b)
+	r := c.g.comm.Isend(c.team.member(to), c.tag, b)
 	if _, done, err := r.Peek(); done && errors.Is(err, p2p.ErrFull) {
 		_, _ = r.Wait(c.ctx) // it has ended
 		return false
@@ -114,6 +119,7 @@ func (c *call) tryIsend(to int, b []byte) bool {
 }
 
 func (c *call) irecv(from int, b []byte) {
+	from = c.team.member(from)
 	c.recvs.add(begun{c.g.comm.Irecv(from, c.tag, b), from, len(b)})
 }
 

@@ -24,28 +24,35 @@ type direct struct {
 	most  int       // bytes that at has
 	rooms [2][]byte // of even and odd steps: what the other ranks send, and the result
 	done  [2]struct{ recvs, sends int }
+
+	scatters bool   // a reduce-scatter: each rank keeps the result of its block
+	whole    blocks // its vector
+	own      []byte // and where the result of this rank's block goes
 }
 
 // reduceDirect is the algorithm.
 func reduceDirect(c *call) error {
-	d := direct{call: c}
 	if c.kind == reduceScatter {
-		d.each = max(1, c.pieceBytes()/c.element) * c.element
-		d.steps = max(1, pieces(c.out, d.each))
-	} else {
-		d.steps = max(1, pieces(c.in, c.size()*c.pieceBytes()))
-		d.each = (len(c.in)/c.element + d.steps - 1) / d.steps * c.element
+		return c.reduceBlocks(c.ofRanks(c.in), c.out)
 	}
-	d.most = len(d.at(0, 0))
-	room := c.room(2 * d.most * c.size())
-	d.rooms = [2][]byte{room[:d.most*c.size()], room[d.most*c.size():]}
+	d := direct{call: c, steps: max(1, pieces(c.in, c.size()*c.pieceBytes()))}
+	d.each = (len(c.in)/c.element + d.steps - 1) / d.steps * c.element
+	return d.run()
+}
+
+// reduceBlocks makes own this rank's block of the combination of b of all ranks. own may be that
+// block of b itself.
+func (c *call) reduceBlocks(b blocks, own []byte) error {
+	d := direct{call: c, scatters: true, whole: b, own: own}
+	d.each = max(1, c.pieceBytes()/c.element) * c.element
+	d.steps = max(1, pieces(b.block(0), d.each))
 	return d.run()
 }
 
 // at is what is combined for a rank in a step.
 func (d *direct) at(step, rank int) []byte {
-	if d.kind == reduceScatter {
-		return part(d.ofRanks(d.in).block(rank), step*d.each, d.each)
+	if d.scatters {
+		return part(d.whole.block(rank), step*d.each, d.each)
 	}
 	return d.blocks(part(d.in, step*d.each, d.each)).block(rank)
 }
@@ -53,8 +60,8 @@ func (d *direct) at(step, rank int) []byte {
 // result is what that becomes: where it stays, or room until it is sent.
 func (d *direct) result(step int) []byte {
 	switch own := d.at(step, d.rank()); {
-	case d.kind == reduceScatter:
-		return part(d.out, step*d.each, d.each)
+	case d.scatters:
+		return part(d.own, step*d.each, d.each)
 	case d.kind == reduce && d.rank() != d.root:
 		return d.rooms[step%2][(d.size()-1)*d.most:][:len(own)]
 	default:
@@ -64,6 +71,9 @@ func (d *direct) result(step int) []byte {
 
 // run begins each step before it combines the one before.
 func (d *direct) run() error {
+	d.most = len(d.at(0, 0))
+	room := d.room(2 * d.most * d.size())
+	d.rooms = [2][]byte{room[:d.most*d.size()], room[d.most*d.size():]}
 	d.begin(0)
 	for step := range d.steps {
 		if step+1 < d.steps {
@@ -128,7 +138,7 @@ func (d *direct) reduce(step int) error {
 // spread begins to send the result of a step to who wants it.
 func (d *direct) spread(step int) {
 	switch {
-	case d.kind == reduceScatter:
+	case d.scatters:
 	case d.kind == reduce && d.rank() != d.root:
 		d.isend(d.root, d.result(step))
 	default:

@@ -18,9 +18,10 @@ import (
 // calls of several goroutines, or started ones, may be under way at once if the program orders
 // where they begin.
 type Group struct {
-	_     noCopy
-	comm  *p2p.Comm
-	rules rules
+	_      noCopy
+	comm   *p2p.Comm
+	layout layout
+	rules  rules
 
 	mu     sync.Mutex
 	number p2p.Tag  // of the next operation, which is the tag of its messages; guarded by mu
@@ -66,7 +67,12 @@ func newGroup(ctx context.Context, c *p2p.Comm, rules rules) (*Group, error) {
 			return nil, wrapf("new: %w", invalidf("the environments differ: here %s=%s, rank %d has another one", Environment, rules.text, rank))
 		}
 	}
-	return &Group{comm: own, rules: rules}, nil
+	return groupOf(own, rules), nil
+}
+
+func groupOf(c *p2p.Comm, r rules) *Group {
+	hostOf := func(rank int) int { return c.World().HostOf(c.WorldRank(rank)) }
+	return &Group{comm: c, layout: newLayout(c.Rank(), c.Size(), hostOf), rules: r}
 }
 
 // Shrink makes a Group of the members that live, for a program that goes on after a loss: all of
@@ -86,7 +92,7 @@ func (g *Group) Shrink(ctx context.Context, value int64) (*Group, int64, error) 
 	if err != nil {
 		return nil, 0, wrapf("shrink: %w", err)
 	}
-	return &Group{comm: c, rules: g.rules}, least, nil
+	return groupOf(c, g.rules), least, nil
 }
 
 // breakForShrink breaks the Group. The others are not told where they wait for nobody: those who
@@ -148,6 +154,7 @@ func (g *Group) begin(ctx context.Context, k kind) *call {
 		c = new(call)
 	}
 	c.g, c.ctx, c.kind, c.tag = g, ctx, k, g.number
+	c.team = team{rank: g.Rank(), all: g.Size()}
 	g.number = (g.number + 1) & p2p.MaxCommTag
 	g.under++
 	if g.broken != nil {

@@ -1,5 +1,7 @@
 package coll
 
+import "math/bits"
+
 // All algorithms combine operands of ranks that follow each other: a op b has a of the lower
 // ranks. So operations that do not commute need no algorithms of their own, and only the number of
 // ranks and the algorithm decide in which order an element is combined.
@@ -8,48 +10,112 @@ package coll
 func allReduceDoubling(c *call) error { return c.doubling(c.in, c.room(len(c.in))) }
 
 // doubling makes x the combination of all ranks. In each round a rank exchanges what it has with
-// the next group as large. Where the number of ranks is no power of two, the first ones meet in
-// pairs before, of which one sits the rounds out. t is room as long as x.
+// the next group as large. t is room as long as x.
 func (c *call) doubling(x, t []byte) error {
-	n, rank := c.size(), c.rank()
-	rounds := 1
-	for rounds*2 <= n {
-		rounds *= 2
+	p, err := c.pair(x, t)
+	if err != nil || p.out {
+		return err
 	}
-	extra := n - rounds // ranks that sit out
-	place := rank - extra
-	if rank < 2*extra {
-		if rank%2 == 0 {
-			if err := c.send(rank+1, x); err != nil {
-				return err
-			}
-			return c.recv(rank+1, x)
-		}
-		if err := c.recv(rank-1, t); err != nil {
-			return err
-		}
-		c.combine(x, t, x)
-		place = rank / 2
-	}
-	for bit := 1; bit < rounds; bit *= 2 {
-		other := place ^ bit
-		peer := other + extra
-		if other < extra {
-			peer = 2*other + 1
-		}
+	for bit := 1; bit < p.count; bit *= 2 {
+		other := p.place ^ bit
+		peer := p.rank(other)
 		if err := c.exchange(peer, x, peer, t); err != nil {
 			return err
 		}
-		if other < place {
+		c.combineFrom(other < p.place, x, t)
+	}
+	return c.unpair(p, x)
+}
+
+// combineFrom makes x the combination with t, which is of lower ranks or of higher ones.
+func (c *call) combineFrom(lower bool, x, t []byte) {
+	if lower {
+		c.combine(x, t, x)
+	} else {
+		c.combine(x, x, t)
+	}
+}
+
+// pairs are the ranks of an algorithm for a power of two of them. Where there are more the first
+// ones meet in pairs, of which one sits it out.
+type pairs struct {
+	count, extra int // the power, and how many sit out
+	place        int // of this rank among count
+	out          bool
+}
+
+// rank is the rank at a place.
+func (p pairs) rank(place int) int {
+	if place < p.extra {
+		return 2*place + 1
+	}
+	return place + p.extra
+}
+
+// pair combines the vectors of each pair. A rank that sits out has the result of all at its end. t
+// is room as long as x.
+func (c *call) pair(x, t []byte) (p pairs, err error) {
+	n, rank := c.size(), c.rank()
+	p.count = 1 << (bits.Len(uint(n)) - 1)
+	p.extra = n - p.count
+	p.place = rank - p.extra
+	switch {
+	case rank >= 2*p.extra:
+	case rank%2 == 0:
+		p.out = true
+		if err = c.send(rank+1, x); err == nil {
+			err = c.recv(rank+1, x)
+		}
+	default:
+		p.place = rank / 2
+		if err = c.recv(rank-1, t); err == nil {
 			c.combine(x, t, x)
-		} else {
-			c.combine(x, x, t)
 		}
 	}
-	if rank < 2*extra {
-		return c.send(rank-1, x)
+	return p, err
+}
+
+// unpair sends the result to the rank that sits out.
+func (c *call) unpair(p pairs, x []byte) error {
+	if p.place < p.extra {
+		return c.send(c.rank()-1, x)
 	}
 	return nil
+}
+
+// allReduceHalving is Rabenseifner's algorithm: in each round a rank exchanges half of what it
+// still combines; then the rounds go back, and what it has of the result doubles. So it sends few
+// messages, and no more bytes than a direct algorithm.
+func allReduceHalving(c *call) error {
+	x := c.in
+	t := c.room(len(x))
+	p, err := c.pair(x, t)
+	if err != nil || p.out {
+		return err
+	}
+	var halves [64]struct{ own, others []byte } // by round
+	own, round := x, 0
+	for bit := 1; bit < p.count; bit *= 2 {
+		middle := len(own) / c.element / 2 * c.element
+		others := own[middle:]
+		if own = own[:middle]; p.place&bit != 0 {
+			own, others = others, own
+		}
+		peer := p.rank(p.place ^ bit)
+		if err := c.exchange(peer, others, peer, t[:len(own)]); err != nil {
+			return err
+		}
+		c.combineFrom(p.place&bit != 0, own, t[:len(own)])
+		halves[round].own, halves[round].others = own, others
+		round++
+	}
+	for round--; round >= 0; round-- {
+		peer, h := p.rank(p.place^1<<round), halves[round]
+		if err := c.exchange(peer, h.own, peer, h.others); err != nil {
+			return err
+		}
+	}
+	return c.unpair(p, x)
 }
 
 // reduceTree combines up a binomial tree. Operations that do not commute end at rank 0, which

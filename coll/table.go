@@ -19,6 +19,12 @@ type algorithm struct {
 
 const unlimited = math.MaxInt
 
+// byHosts are the algorithms for Groups on several hosts.
+const byHosts = "hosts"
+
+// mostDoubled is up to where the fewest messages are worth more than the fewest bytes.
+const mostDoubled = 32 << 10
+
 // algorithms by kind. Bytes are those of the vector, or of the block of one rank. The borders were
 // measured with 2 to 8 ranks on two processors by `go run ./bench coll -algorithms`; those for more
 // ranks than that follow from how many messages follow each other.
@@ -35,7 +41,9 @@ var algorithms = [kinds][]algorithm{
 		{"direct", reduceDirect, unlimited, unlimited},
 	},
 	allReduce: {
-		{"doubling", allReduceDoubling, 32 << 10, unlimited},
+		{"doubling", allReduceDoubling, mostDoubled, unlimited},
+		{byHosts, allReduceHosts, unlimited, unlimited},
+		{"halving", allReduceHalving, 0, unlimited},
 		{"direct", reduceDirect, unlimited, unlimited},
 	},
 	reduceScatter: {
@@ -54,6 +62,7 @@ var algorithms = [kinds][]algorithm{
 	},
 	allGather: {
 		{"bruck", allGatherBruck, 2 << 10, unlimited},
+		{byHosts, allGatherHosts, unlimited, unlimited},
 		{"direct", allGatherDirect, unlimited, 64},
 		{"ring", allGatherRing, unlimited, unlimited},
 	},
@@ -91,11 +100,15 @@ func (c *call) algorithm() func(*call) error {
 	}
 	list := algorithms[c.kind]
 	for _, a := range list {
-		if c.size() <= a.ranks && c.bytes() <= a.most {
+		if a.suits(c) {
 			return a.run
 		}
 	}
 	return list[len(list)-1].run
+}
+
+func (a *algorithm) suits(c *call) bool {
+	return c.size() <= a.ranks && c.bytes() <= a.most && (a.name != byHosts || c.g.layout.usable(c))
 }
 
 // Environment names the variable that sets rules: a list with commas of check, and of algorithms
