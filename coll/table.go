@@ -26,8 +26,8 @@ const byHosts = "hosts"
 const mostDoubled = 32 << 10
 
 // algorithms by kind. Bytes are those of the vector, or of the block of one rank. The borders were
-// measured with 2 to 8 ranks on two processors by `go run ./bench coll -algorithms`; those for more
-// ranks than that follow from how many messages follow each other.
+// measured with 2 to 16 ranks on two processors by `go run ./bench coll -algorithms`; those for
+// more ranks than that follow from how many messages follow each other.
 var algorithms = [kinds][]algorithm{
 	barrier: {{"dissemination", disseminate, unlimited, unlimited}},
 	bcast: {
@@ -43,7 +43,8 @@ var algorithms = [kinds][]algorithm{
 	allReduce: {
 		{"doubling", allReduceDoubling, mostDoubled, unlimited},
 		{byHosts, allReduceHosts, unlimited, unlimited},
-		{"halving", allReduceHalving, 0, unlimited},
+		{"direct", reduceDirect, unlimited, 4},
+		{"halving", allReduceHalving, mostScratch, unlimited},
 		{"direct", reduceDirect, unlimited, unlimited},
 	},
 	reduceScatter: {
