@@ -25,7 +25,7 @@ func TestRegionShortage(t *testing.T) {
 			return nil, syscall.ENOSPC
 		}
 		return new(mem.Piece), nil
-	}); err != nil {
+	}, nil); err != nil {
 		t.Fatal(err)
 	}
 	var mrs []verbs.MR

@@ -45,8 +45,8 @@ func (r *reader) askPush(w *sendWork, e *sendEntry) bool {
 	from, to := w.pushed(e)
 	list := r.q.list(r.q.sent)
 	dst, ok := r.q.target(list, from, to-from)
-	if !ok {
-		return false // deregistered since the request was posted
+	if !ok || r.q.d.regions.Apart(dst) { // not ok: deregistered since the request was posted
+		return false
 	}
 	l := r.q.link.(wire.PushLink)
 	grant, ok := l.Grant()

@@ -13,12 +13,15 @@ type Slot struct {
 	addr   uint64 // of the first byte, in the owner's address space
 	length uint64 // bytes
 	// home is the key of the shared region that this one lies in, or 0. In the slot of a shared
-	// region itself it is isShared and the number of a descriptor of the owner's.
+	// region itself it is isShared and the number of a descriptor of the owner's; in that of memory
+	// which peers must not copy from it is isApart (Table.Apart).
 	home uint64
 }
 
-// isShared is set in Slot.home of a shared region.
-const isShared = 1 << 63
+const (
+	isShared = 1 << 63
+	isApart  = 1 << 62
+)
 
 // A key is the index of a slot and, above it, a generation, so that a peer's late request with an
 // old key does not reach a new region. Free slots are used again in the order in which they became
@@ -82,10 +85,15 @@ func Home(s *Slot, rkey uint32) uint32 {
 	if s == nil || !s.is(rkey) {
 		return 0
 	}
-	if home := atomic.LoadUint64(&s.home); home&isShared == 0 {
+	if home := atomic.LoadUint64(&s.home); home&(isShared|isApart) == 0 {
 		return uint32(home)
 	}
 	return 0
+}
+
+// Apart reports whether region rkey, whose slot is s, must not be copied from.
+func Apart(s *Slot, rkey uint32) bool {
+	return s != nil && s.is(rkey) && atomic.LoadUint64(&s.home)&isApart != 0
 }
 
 // SharedMemory is where a shared region of a peer is.

@@ -23,6 +23,7 @@ var errFull = errors.New("too many memory regions")
 type Table struct {
 	dir        *Dir                        // what peers check before they access memory
 	more       func(k int) (*Piece, error) // allocates piece k, of zeros
+	apart      func(buf []byte) bool       // see Apart; nil: none is
 	own        []ownSlot                   // by index: every slot that was ever used
 	head, tail uint32                      // queue of free slots; undefined when nfree is 0
 	nfree      int                         // free slots, all of which are queued
@@ -143,12 +144,13 @@ func NewTable() *Table {
 func heapPiece(int) (*Piece, error) { return new(Piece), nil }
 
 // Rehome has the pieces allocated by more, before any region is registered. It allocates the first
-// one at once, so that a device without memory for that fails when it is opened.
-func (t *Table) Rehome(more func(k int) (*Piece, error)) error {
+// one at once, so that a device without memory for that fails when it is opened. apart tells which
+// memory peers must not copy from or to.
+func (t *Table) Rehome(more func(k int) (*Piece, error), apart func(buf []byte) bool) error {
 	if len(t.own) != 0 {
 		panic("mem: Table.Rehome after use")
 	}
-	t.more = more
+	t.more, t.apart = more, apart
 	first, err := more(0)
 	t.dir[0] = first
 	return err
@@ -205,14 +207,19 @@ func (t *Table) put(i uint32) {
 	t.nfree++
 }
 
+// Apart reports whether buf, which is not empty, is memory that peers must not copy from or to:
+// they would wait in the kernel. It goes as packets.
+func (t *Table) Apart(buf []byte) bool { return t.apart != nil && t.apart(buf) }
+
 // Register makes a region of buf, which is not empty. Its key is both rkey and lkey, and never 0.
 func (t *Table) Register(buf []byte, access verbs.AccessFlags, pd *Domain) (*Region, error) {
-	if len(t.shared) == 0 {
-		return t.register(buf, access, pd, 0)
-	}
 	s := t.shareOf(buf)
 	if s == nil {
-		return t.register(buf, access, pd, 0)
+		home := uint64(0)
+		if access&verbs.AccessRemoteRead != 0 && t.Apart(buf) {
+			home = isApart
+		}
+		return t.register(buf, access, pd, home)
 	}
 	r, err := t.register(buf, access, pd, uint64(s.r.key))
 	if err == nil {

@@ -16,7 +16,9 @@ import (
 )
 
 // Reaches implements wire.RemoteMemory.
-func (p *remote) Reaches(rkey uint32) bool { return p.direct || p.mapped(rkey) != nil }
+func (p *remote) Reaches(rkey uint32) bool {
+	return p.direct && !mem.Apart(p.region(rkey), rkey) || p.mapped(rkey) != nil
+}
 
 // Read implements wire.RemoteMemory: one copy, made by the reader's processor, from shared memory
 // that this process has mapped, or by process_vm_readv. (In a push it is made by the peer's, see
