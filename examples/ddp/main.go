@@ -40,8 +40,9 @@ func main() {
 		log.Fatal(err)
 	}
 	g, err := coll.New(ctx, w.Comm())
+	death := time.AfterFunc(time.Hour, func() { os.Exit(9) })
 	if slices.Contains(strings.Split(*die, ","), fmt.Sprint(w.Rank())) {
-		time.AfterFunc(rand.N(300*time.Millisecond), func() { os.Exit(9) })
+		death.Reset(rand.N(300 * time.Millisecond))
 	}
 	var m model
 	// All members agree by Shrink on the last step of each, and at the end that all are done.
@@ -65,6 +66,7 @@ func main() {
 	if g.Rank() == 0 {
 		fmt.Printf("%d of %d ranks, %d steps, weights %.4f\n", g.Size(), w.Size(), m.step, m.weights[:3])
 	}
+	death.Stop() // the training is over
 	if err := w.Shutdown(ctx); err != nil && !errors.Is(err, p2p.ErrPeerLost) {
 		log.Fatal(err)
 	}
