@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"time"
 
 	"github.com/tagmatch/tagmatch/coll/internal/kernel"
 	"github.com/tagmatch/tagmatch/p2p"
@@ -52,9 +53,6 @@ func (c *call) release() {
 	c.recvs.reset()
 	c.sends.reset()
 	*c = call{scratch: c.scratch, recvs: c.recvs, sends: c.sends}
-	if len(c.scratch) > mostScratch {
-		c.scratch = nil
-	}
 }
 
 // room is n bytes of memory until the end of the call, aligned for any element. Each call of room
@@ -102,7 +100,16 @@ func (c *call) isend(to int, b []byte) {
 	}
 }
 
-func (c *call) awaitRoom() { c.stuck = c.g.comm.World().Room(c.ctx) }
+// awaitRoom waits for room, but not for long: World.Room does not hear that the Group is broken, as
+// the next send does.
+func (c *call) awaitRoom() {
+	ctx, end := context.WithTimeout(c.ctx, 10*time.Millisecond)
+	defer end()
+	c.stuck = c.g.comm.World().Room(ctx)
+	if c.ctx.Err() == nil && errors.Is(c.stuck, context.DeadlineExceeded) {
+		c.stuck = nil
+	}
+}
 
 // tryIsend is isend that begins nothing, and returns false, where there is no room.
 func (c *call) tryIsend(to int, b []byte) bool {

@@ -21,6 +21,9 @@ func (c *call) description() string {
 	}
 	if c.op.combine != nil {
 		fmt.Fprintf(&b, " by %s", c.op.name)
+		if !c.op.commutative {
+			b.WriteString(" in order")
+		}
 	}
 	if c.rooted() {
 		fmt.Fprintf(&b, ", root %d", c.root)

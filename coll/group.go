@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"sync"
 
 	"github.com/tagmatch/tagmatch/p2p"
@@ -77,38 +76,21 @@ func groupOf(c *p2p.Comm, r rules) *Group {
 
 // Shrink makes a Group of the members that live, for a program that goes on after a loss: all of
 // them call it, and get the same members, in the order of g, and the smallest of their values, such
-// as the last step that each has finished. It ends what is under way on g: on all members where a
-// loss, an error, or an operation that is under way here may leave them waiting for this one. Else
-// the others' operations, which this one has done its part in, come to their own end. g is of no
-// use after it but for Close. Further losses meanwhile are part of it, that of rank 0 too; a member
-// that is lost too late is a member still, which the next operation finds. Its errors are those of
-// p2p.Comm.Shrink.
+// as the last step that each has finished. It ends what is under way on g, on all members: one that
+// has come through an operation ends it for the others who are still in it. Where these would have
+// to do it again, for ever, call Barrier before, as examples/ddp does. g is of no use after it but
+// for Close. Further losses meanwhile are part of it, that of rank 0 too; a member that is lost too
+// late is a member still, which the next operation finds. Its errors are those of p2p.Comm.Shrink.
 func (g *Group) Shrink(ctx context.Context, value int64) (*Group, int64, error) {
 	if ctx == nil {
 		return nil, 0, wrapf("shrink: %w", errNoContext)
 	}
-	g.breakForShrink()
+	_ = g.breakUp(shrink, errShrunk)
 	c, least, err := g.comm.Shrink(ctx, value)
 	if err != nil {
 		return nil, 0, wrapf("shrink: %w", err)
 	}
 	return groupOf(c, g.rules), least, nil
-}
-
-// breakForShrink breaks the Group. The others are not told where they wait for nobody: those who
-// are still in the last operation would fail in it, and have to do it again, for ever where another
-// one is always faster.
-func (g *Group) breakForShrink() {
-	lost := slices.ContainsFunc(g.comm.World().Failed(), func(rank int) bool { return g.comm.RankOf(rank) != p2p.ProcNull })
-	g.mu.Lock()
-	broken := g.broken != nil || g.under > 0 || lost
-	if !broken {
-		g.broken = &failure{shrink, errShrunk}
-	}
-	g.mu.Unlock()
-	if broken {
-		_ = g.breakUp(shrink, errShrunk)
-	}
 }
 
 // Rank is this process's rank in the Group, which is that in its Comm.
@@ -136,7 +118,7 @@ func (g *Group) Close() error {
 	return nil
 }
 
-// most idle calls that a Group keeps, and most scratch memory of each, bytes.
+// most idle calls that a Group keeps, and most scratch memory of them, bytes.
 const (
 	mostIdle    = 8
 	mostScratch = 16 << 20
@@ -172,9 +154,24 @@ func (g *Group) end(c *call, err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.under--; len(g.idle) < mostIdle {
+		g.keepScratch(c)
 		g.idle = append(g.idle, c)
 	}
 	return err
+}
+
+// keepScratch drops c's memory where idle calls would keep too much.
+func (g *Group) keepScratch(c *call) {
+	if len(c.scratch) <= mostScratch/mostIdle {
+		return
+	}
+	kept := len(c.scratch)
+	for _, other := range g.idle {
+		kept += len(other.scratch)
+	}
+	if kept > mostScratch {
+		c.scratch = nil
+	}
 }
 
 // breakUp ends the Group's operations, on all members, because one of this kind has failed here. It

@@ -90,16 +90,23 @@ func allReduceHosts(c *call) error {
 		return err
 	}
 	c.in = own
-	run := reduceDirect
-	if len(own) <= mostDoubled {
-		run = allReduceDoubling
-	}
-	err = c.among(l.across, run)
+	err = c.among(l.across, allReduceAcross)
 	c.in = whole
 	if err != nil {
 		return err
 	}
 	return c.among(l.inside, func(c *call) error { return c.share(c.blocks(whole)) })
+}
+
+// allReduceAcross is what the table has for as many ranks, each on a host of its own.
+func allReduceAcross(c *call) error {
+	switch n := len(c.in); {
+	case n <= mostDoubled:
+		return allReduceDoubling(c)
+	case c.size() <= fewRanks || n > mostScratch:
+		return reduceDirect(c)
+	}
+	return allReduceHalving(c)
 }
 
 // share has each rank send its block to all others.

@@ -2,9 +2,10 @@ package coll
 
 import "math/bits"
 
-// All algorithms combine operands of ranks that follow each other: a op b has a of the lower
-// ranks. So operations that do not commute need no algorithms of their own, and only the number of
-// ranks and the algorithm decide in which order an element is combined.
+// Algorithms combine operands of ranks that follow each other: a op b has a of the lower ranks. So
+// operations that do not commute need no algorithms of their own. Only by hosts others may come
+// between, where the op commutes. The number of ranks, the algorithm, and which ranks share a host
+// decide in which order an element is combined.
 
 // allReduceDoubling is recursive doubling of the vector itself.
 func allReduceDoubling(c *call) error { return c.doubling(c.in, c.room(len(c.in))) }
@@ -85,7 +86,7 @@ func (c *call) unpair(p pairs, x []byte) error {
 
 // allReduceHalving is Rabenseifner's algorithm: in each round a rank exchanges half of what it
 // still combines; then the rounds go back, and what it has of the result doubles. So it sends few
-// messages, and no more bytes than a direct algorithm.
+// messages. Ranks that meet in pairs before send the whole vector once more.
 func allReduceHalving(c *call) error {
 	x := c.in
 	t := c.room(len(x))

@@ -186,6 +186,9 @@ func (m *soakMember) shrink(epoch int) {
 		}
 		m.pending[i] = nil
 	}
+	for _, old := range m.groups {
+		_ = Barrier(background, old) // Shrink ends what others are still in
+	}
 	m.faults = false // who is lost has not called Shrink
 	value := func(rank int) int64 { return int64((rank*7 + epoch*5) % 11) }
 	for i, old := range m.groups {

@@ -214,7 +214,7 @@ func TestCheckStarted(t *testing.T) {
 // TestRules: what TAGMATCH_COLL says is read in New, and mistakes are named.
 func TestRules(t *testing.T) {
 	for text, want := range map[string]string{
-		"allreduce:ring": "TAGMATCH_COLL=allreduce:ring: allreduce has doubling, direct",
+		"allreduce:ring": "TAGMATCH_COLL=allreduce:ring: allreduce has doubling, hosts, direct, halving",
 		"sum":            `TAGMATCH_COLL=sum: "sum" is neither check nor an operation with its algorithm, such as allreduce:direct`,
 		"check,,":        `TAGMATCH_COLL=check,,: "" is neither check nor an operation with its algorithm, such as allreduce:direct`,
 	} {
@@ -228,7 +228,7 @@ func TestRules(t *testing.T) {
 	t.Setenv(Environment, "allreduce:ring")
 	p2ptest.Run(t, 1, func(w *p2p.World) {
 		_, err := New(background, w.Comm())
-		assert.ErrorContains(t, err, "coll: new: invalid argument: TAGMATCH_COLL=allreduce:ring: allreduce has doubling, direct")
+		assert.ErrorContains(t, err, "coll: new: invalid argument: TAGMATCH_COLL=allreduce:ring: allreduce has doubling, hosts, direct, halving")
 	})
 }
 

@@ -22,12 +22,17 @@ const unlimited = math.MaxInt
 // byHosts are the algorithms for Groups on several hosts.
 const byHosts = "hosts"
 
-// mostDoubled is up to where the fewest messages are worth more than the fewest bytes.
-const mostDoubled = 32 << 10
+// mostDoubled bytes are up to where the fewest messages are worth more than the fewest bytes, and
+// fewRanks up to where halving, with fewer messages than direct algorithms, is no faster.
+const (
+	mostDoubled = 32 << 10
+	fewRanks    = 4
+)
 
 // algorithms by kind. Bytes are those of the vector, or of the block of one rank. The borders were
 // measured with 2 to 16 ranks on two processors by `go run ./bench coll -algorithms`; those for
-// more ranks than that follow from how many messages follow each other.
+// more ranks than that follow from how many messages follow each other, and those by hosts from how
+// many bytes go between hosts.
 var algorithms = [kinds][]algorithm{
 	barrier: {{"dissemination", disseminate, unlimited, unlimited}},
 	bcast: {
@@ -43,7 +48,7 @@ var algorithms = [kinds][]algorithm{
 	allReduce: {
 		{"doubling", allReduceDoubling, mostDoubled, unlimited},
 		{byHosts, allReduceHosts, unlimited, unlimited},
-		{"direct", reduceDirect, unlimited, 4},
+		{"direct", reduceDirect, unlimited, fewRanks},
 		{"halving", allReduceHalving, mostScratch, unlimited},
 		{"direct", reduceDirect, unlimited, unlimited},
 	},

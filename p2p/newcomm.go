@@ -24,7 +24,8 @@ import (
 //
 // It is ErrInvalid where the list is without this rank, has one that is not of the World, or one
 // twice. Where members give the same ranks in different orders all get ErrInvalid. One that gives
-// other ranks is waited for, as it may call again: where ctx ends first the error names it.
+// other ranks is waited for, as it may call again: where ctx ends first the error names it, if this
+// rank has heard of its call.
 //
 // A member that is lost before all have called fails the call for all members, with the same ranks
 // in the *PeerError. What one member has lost all others lose. Either all that live get the Comm,

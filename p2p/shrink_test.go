@@ -153,31 +153,26 @@ func TestShrinkBesideDup(t *testing.T) {
 	})
 }
 
-// A rank that lives and is lost to others is left out. It hears so from one of them, and again in a
-// later call, or has lost them all, and is alone.
+// Of two ranks that live and have given each other up, one is left out, or both are. Such a rank
+// hears so from the other one, and again in a later call, or has lost both, and is alone.
 func TestShrinkLeftOut(t *testing.T) {
-	const out = 3
-	p2ptest.Run(t, 4, func(w *p2p.World) {
+	p2ptest.Run(t, 3, func(w *p2p.World) {
 		c := dup(t, w.Comm())
 		barrier(t, c)
 		if w.Rank() == 0 {
-			p2p.GiveUpRank(w, out)
+			p2p.GiveUpRank(w, 2)
 		}
 		n, _, err := c.Shrink(background, 0)
-		switch {
-		case w.Rank() != out:
-			require.NoError(t, err)
-			require.Equal(t, []int{0, 1, 2}, ranksOf(n))
-			barrier(t, n)
-		case err != nil:
+		if err != nil {
+			require.NotEqual(t, 1, w.Rank())
 			var loss *p2p.PeerError
 			require.ErrorAs(t, err, &loss)
 			require.ErrorContains(t, err, "it goes on without this rank")
 			require.Subset(t, w.Failed(), loss.Ranks)
 			_, _, err = c.Shrink(background, 0)
 			require.ErrorIs(t, err, p2p.ErrPeerLost)
-		default:
-			require.Equal(t, 1, n.Size())
+		} else {
+			require.Contains(t, [][]int{{0, 1}, {1, 2}, {w.Rank()}}, ranksOf(n)) // others may be lost to it since
 		}
 		require.NoError(t, w.Close())
 	})

@@ -100,6 +100,7 @@ func (m *model) train(ctx context.Context, g *coll.Group, steps int64) error {
 	if low != high {
 		log.Fatal("ranks have differing weights")
 	}
+	_ = coll.Barrier(ctx, g) // Shrink ends what others are still in
 	return nil
 }
 

@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"math"
 	"os"
 	"slices"
 	"sort"
@@ -35,17 +36,25 @@ var lookMu sync.Mutex // held by who reads spans anew
 func ofFile(b []byte) bool {
 	lo := mem.AddrOf(b)
 	hi := lo + uint64(len(b))
-	if list := spans.Load(); list != nil {
-		if file, known := find(*list, lo, hi); known {
-			return file
-		}
+	if file, known := findNow(lo, hi); known {
+		return file
 	}
 	lookMu.Lock()
 	defer lookMu.Unlock()
+	if file, known := findNow(lo, hi); known { // another device has met it
+		return file
+	}
 	list := look()
 	spans.Store(&list)
 	file, _ := find(list, lo, hi)
 	return file
+}
+
+func findNow(lo, hi uint64) (file, known bool) {
+	if list := spans.Load(); list != nil {
+		return find(*list, lo, hi)
+	}
+	return false, false
 }
 
 // find reports whether memory of a file is among that from lo to hi, and whether list has all of it
@@ -65,27 +74,33 @@ func find(list []span, lo, hi uint64) (file, known bool) {
 // look reads what memory this process has. Without /proc none is known to be of a file.
 func look() []span {
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
-	maps, _ := os.ReadFile("/proc/self/maps")
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return []span{{hi: math.MaxUint64}}
+	}
 	return parseMaps(string(maps), parseMounts(string(mounts)))
 }
 
 // inMemory are the file systems whose files are in memory.
 var inMemory = []string{"tmpfs", "ramfs", "rootfs", "devtmpfs", "hugetlbfs"}
 
-// parseMounts returns the device numbers of all file systems that are not in memory. Those that the
-// kernel has for itself (memfds, shared anonymous memory, huge pages) are not mounted.
+// ofKernel begin the names of files in memory whose file systems are the kernel's own, and are not
+// mounted: memfds, shared anonymous memory, huge pages.
+var ofKernel = []string{"/memfd:", "/dev/zero", "/SYSV", "/anon_hugepage"}
+
+// parseMounts returns the device numbers of the file systems that are in memory.
 func parseMounts(text string) map[string]bool {
-	files := make(map[string]bool)
+	found := make(map[string]bool)
 	for line := range strings.Lines(text) {
 		what, kind, _ := strings.Cut(line, " - ")
 		f := strings.Fields(what)
-		if len(f) < 3 || slices.Contains(inMemory, strings.SplitN(kind, " ", 2)[0]) {
+		if len(f) < 3 || !slices.Contains(inMemory, strings.SplitN(kind, " ", 2)[0]) {
 			continue
 		}
 		major, minor, _ := strings.Cut(f[2], ":")
-		files[hexadecimal(major)+":"+hexadecimal(minor)] = true
+		found[hexadecimal(major)+":"+hexadecimal(minor)] = true
 	}
-	return files
+	return found
 }
 
 // hexadecimal is a number of mountinfo as maps writes it.
@@ -97,15 +112,16 @@ func hexadecimal(n string) string {
 	return "0" + strconv.FormatUint(k, 16)
 }
 
-// parseMaps returns the memory that /proc/self/maps lists; files are of parseMounts.
-func parseMaps(text string, files map[string]bool) (list []span) {
+// parseMaps returns the memory that /proc/self/maps lists. A file is on a disk or a network unless
+// its device is known to be in memory: one that was unmounted is still mapped.
+func parseMaps(text string, memory map[string]bool) (list []span) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
 		if len(f) < 5 {
 			continue
 		}
+		s := span{file: f[4] != "0" && !memory[f[3]] && !kernels(f[5:])}
 		lo, hi, _ := strings.Cut(f[0], "-")
-		s := span{file: f[4] != "0" && files[f[3]]}
 		s.lo, _ = strconv.ParseUint(lo, 16, 64)
 		s.hi, _ = strconv.ParseUint(hi, 16, 64)
 		if n := len(list) - 1; n >= 0 && list[n].hi == s.lo && list[n].file == s.file {
@@ -115,4 +131,8 @@ func parseMaps(text string, files map[string]bool) (list []span) {
 		list = append(list, s)
 	}
 	return list
+}
+
+func kernels(name []string) bool {
+	return len(name) > 0 && slices.ContainsFunc(ofKernel, func(begin string) bool { return strings.HasPrefix(name[0], begin) })
 }

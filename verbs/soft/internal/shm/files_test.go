@@ -25,6 +25,7 @@ const (
 00900000-00a00000 rw-s 00000000 00:19 7                                  /dev/shm/buffer
 00a00000-00b00000 rw-s 00000000 00:12c 99                                /home/me/data
 00b00000-00c00000 rw-p 00000000 00:00 0
+00d00000-00e00000 r--s 00000000 00:77 3                                  /gone/data
 `
 )
 
@@ -32,6 +33,7 @@ func TestFilesAreFound(t *testing.T) {
 	list := parseMaps(mapsText, parseMounts(mountsText))
 	require.Equal(t, []span{
 		{0x400000, 0x500000, true}, {0x500000, 0x700000, false}, {0x800000, 0xa00000, false}, {0xa00000, 0xb00000, true}, {0xb00000, 0xc00000, false},
+		{0xd00000, 0xe00000, true},
 	}, list)
 	for _, c := range []struct {
 		lo, hi      uint64
