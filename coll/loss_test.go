@@ -46,6 +46,7 @@ func TestGivingUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			each(t, 5, func(g *coll.Group, w *p2p.World) {
 				assert.NoError(t, operation(background, g))
+				assert.NoError(t, w.Comm().Barrier(background)) // the first call is over for all
 				switch g.Rank() {
 				case 0: // all others wait for it
 					_, err := w.Comm().Recv(background, 3, 1, nil)

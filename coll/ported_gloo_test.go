@@ -69,6 +69,7 @@ func timeout(fn func(ctx context.Context, g *coll.Group) error) func(t *testing.
 	return func(t *testing.T, w *p2p.World) {
 		inGroup(t, w.Comm(), func(t *testing.T, g *coll.Group) {
 			require.NoError(t, fn(background, g))
+			require.NoError(t, w.Comm().Barrier(background)) // that call is over for both
 			if g.Rank() == 1 {
 				_, err := w.Comm().Recv(background, 0, 0, nil)
 				require.NoError(t, err)

@@ -91,7 +91,7 @@ func TestShutdownNamesWhatIsMissing(t *testing.T) {
 		w.Irecv(5, p2p.MaskExact, make([]byte, 3))
 		// Long enough to reach the fence, which cannot be observed, even if the machine stalls for
 		// a moment.
-		ctx, cancel := context.WithTimeout(background, time.Second)
+		ctx, cancel := context.WithTimeout(background, testlevel.Patience(time.Second))
 		defer cancel()
 		err := w.Shutdown(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)

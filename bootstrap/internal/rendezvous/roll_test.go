@@ -2,12 +2,14 @@ package rendezvous
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // awaitJoined starts rank 0 of a job; joined is closed when another rank has joined.
@@ -38,12 +40,12 @@ func TestJoinTimeoutIsTheJobs(t *testing.T) {
 		second <- err
 	}()
 	<-joined
-	after := &JoinTimeout{time.Second} // long enough to join
+	after := &JoinTimeout{testlevel.Patience(time.Second)} // long enough to join
 	short, cancel := context.WithTimeoutCause(ctx, after.After, after)
 	defer cancel()
 	_, err := at(3).join(short)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	const missing = "rank 3 gave up waiting for all ranks to join (the 1s of TAGMATCH_JOIN_TIMEOUT are over); still missing: rank 1 of 4"
+	missing := fmt.Sprintf("rank 3 gave up waiting for all ranks to join (%v); still missing: rank 1 of 4", after)
 	require.ErrorContains(t, err, "rank 3 of 4 waited at ADDRESS=127.0.0.1:")
 	require.ErrorContains(t, err, missing)
 	require.ErrorContains(t, <-root, missing)
