@@ -95,7 +95,7 @@ func allReduceHosts(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.among(l.inside, func(c *call) error { return c.share(c.blocks(whole)) })
+	return c.among(l.inside, func(c *call) error { return c.share(c.blocks(whole).block) })
 }
 
 // allReduceAcross is what the table has for as many ranks, each on a host of its own.
@@ -110,13 +110,13 @@ func allReduceAcross(c *call) error {
 }
 
 // share has each rank send its block to all others.
-func (c *call) share(b blocks) error {
+func (c *call) share(blockOf func(rank int) []byte) error {
 	for i := range c.size() - 1 {
 		from := c.shifted(-i - 1)
-		c.irecv(from, b.block(from))
+		c.irecv(from, blockOf(from))
 	}
 	for i := range c.size() - 1 {
-		c.isend(c.shifted(i+1), b.block(c.rank()))
+		c.isend(c.shifted(i+1), blockOf(c.rank()))
 	}
 	return c.waitAll()
 }
@@ -131,13 +131,7 @@ func allGatherHosts(c *call) error {
 	b := c.ofRanks(c.out)
 	copy(b.block(c.rank()), c.in)
 	err := c.among(l.across, func(c *call) error {
-		for i := 1; i < c.size(); i++ {
-			c.irecv(c.shifted(-i), b.block(c.team.member(c.shifted(-i))))
-		}
-		for i := 1; i < c.size(); i++ {
-			c.isend(c.shifted(i), c.in)
-		}
-		return c.waitAll()
+		return c.share(func(rank int) []byte { return b.block(c.team.member(rank)) })
 	})
 	if err != nil {
 		return err
