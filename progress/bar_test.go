@@ -10,7 +10,11 @@ import (
 
 var errBarred = errors.New("barred")
 
-func bar(e *Engine, context uint64) { (*callback)(e).Bar(context, errBarred) }
+func bar(e *Engine, context uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	(*callback)(e).Bar(context, errBarred)
+}
 
 // barredAll requires that requests have ended as those of a barred context.
 func barredAll(t *testing.T, reqs ...Request) {
