@@ -118,20 +118,31 @@ func resetConnection(t *testing.T, j *trial) {
 		from, to, ok := between(t, j.ranks[victim].cmd.Process.Pid, j.ranks[partner].cmd.Process.Pid)
 		if ok {
 			j.injected = time.Now()
-			out, err := exec.Command("ss", "-K", "-tnH", "src", from, "dst", to).CombinedOutput()
-			require.NoError(t, err, "%s", out)
+			require.NoError(t, resetSocket(from, to))
 			return
 		}
 	}
 	require.Equal(t, connecting, j.cell.phase, "the victim and its partner have no connection")
 }
 
+// resetSocket resets a TCP connection of this machine, as its end at from sees it.
+func resetSocket(from, to string) error {
+	out, err := exec.Command("ss", "-K", "-tnH", "src", from, "dst", to).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ss -K: %w: %s", err, out)
+	}
+	return nil
+}
+
 // between finds the TCP connection of two processes: its address at each end.
 func between(t *testing.T, one, two int) (from, to string, ok bool) {
-	ends := connections(t, one)
-	for _, c := range connections(t, two) {
+	ends, err := connections(one)
+	require.NoError(t, err)
+	others, err := connections(two)
+	require.NoError(t, err)
+	for _, c := range others {
 		if slices.Contains(ends, [2]string{c[1], c[0]}) {
-			return dotted(t, c[1]), dotted(t, c[0]), true
+			return dotted(c[1]), dotted(c[0]), true
 		}
 	}
 	return "", "", false
@@ -139,31 +150,36 @@ func between(t *testing.T, one, two int) (from, to string, ok bool) {
 
 // connections lists the established connections of a process, ours and theirs, as
 // /proc/net/tcp has addresses.
-func connections(t *testing.T, pid int) (list [][2]string) {
+func connections(pid int) (list [][2]string, err error) {
 	const established = "01"
 	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	var sockets []string
 	for _, f := range files {
 		to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, f.Name()))
 		sockets = append(sockets, strings.TrimSuffix(strings.TrimPrefix(to, "socket:["), "]"))
 	}
 	table, err := os.ReadFile("/proc/net/tcp")
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	for line := range strings.Lines(string(table)) {
 		if f := strings.Fields(line); len(f) > 9 && f[3] == established && slices.Contains(sockets, f[9]) {
 			list = append(list, [2]string{f[1], f[2]})
 		}
 	}
-	return list
+	return list, nil
 }
 
 // dotted is such an address as package net has it.
-func dotted(t *testing.T, address string) string {
+func dotted(address string) string {
 	var ip [4]byte // of a little-endian word
 	var port int
-	_, err := fmt.Sscanf(address, "%02X%02X%02X%02X:%04X", &ip[3], &ip[2], &ip[1], &ip[0], &port)
-	require.NoError(t, err)
+	if _, err := fmt.Sscanf(address, "%02X%02X%02X%02X:%04X", &ip[3], &ip[2], &ip[1], &ip[0], &port); err != nil {
+		panic(fmt.Sprintf("%q in /proc/net/tcp: %v", address, err))
+	}
 	return fmt.Sprintf("%d.%d.%d.%d:%d", ip[0], ip[1], ip[2], ip[3], port)
 }
 

@@ -49,7 +49,7 @@ var programs = map[string]func(context.Context) error{}
 
 // surviving are the roles whose ranks outlive another's death; the launcher then ends them all by
 // SIGTERM.
-var surviving = []string{"killed", "stranger", "hasty", "killedheld", "acked", "orphan", "duploop", "libraries", "orphandup"}
+var surviving = []string{"killed", "stranger", "hasty", "killedheld", "acked", "orphan", "duploop", "libraries", "orphandup", "storereset"}
 
 // configure changes the Config of a rank; a role's init function may set it.
 var configure = func(context.Context, *p2p.Config) error { return nil }
