@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/p2p"
 )
@@ -42,9 +43,7 @@ var networks atomic.Int64
 
 func newNetwork(t *testing.T, n int) *network {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it makes network namespaces")
-	}
+	needs(t, "it makes network namespaces", unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN)
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("needs ip, of Debian's iproute2")
 	}

@@ -36,9 +36,7 @@ func init() {
 
 // TestSeveralDevices has devices for shared memory and for TCP in one world; the first one matches.
 func TestSeveralDevices(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: hosts are told apart by their IPC namespaces")
-	}
+	needs(t, "hosts are told apart by their IPC namespaces", unix.CAP_SYS_ADMIN)
 	hosts := hostsVar + "=3"
 	for _, env := range [][]string{{hosts}, append([]string{hosts}, tmsrqEnv...)} {
 		for role, arg := range map[string]int{"schedule": 30, "stream": 1000 / fewer(), "alltoall": 10, "orderly": 0} {

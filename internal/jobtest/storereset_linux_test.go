@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
@@ -26,8 +29,9 @@ const (
 // TestStoreReset resets rank 1's connection to the launcher's store, and no other, as rank 2 is
 // killed: rank 1 hears of that without the store, from rank 2's host, and soon.
 func TestStoreReset(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it resets a connection")
+	needs(t, "it resets a connection", unix.CAP_NET_ADMIN)
+	if _, err := exec.LookPath("ss"); err != nil {
+		t.Skip("needs ss, of Debian's iproute2")
 	}
 	t.Parallel()
 	eachTransport(t, []string{"shm", "tcp"}, func(t *testing.T, device string, env []string) {

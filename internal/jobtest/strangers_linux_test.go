@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/ports/portstest"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
@@ -67,9 +68,7 @@ func TestStrangers(t *testing.T) {
 
 // TestStrangersOfAnotherUser: the names of Unix sockets are no secret on a host.
 func TestStrangersOfAnotherUser(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it floods as another user")
-	}
+	needs(t, "it floods as another user", unix.CAP_SETUID)
 	eachDevice(t, func(t *testing.T, device string) { testStrangers(t, "idle", device, "65534") })
 }
 

@@ -252,9 +252,7 @@ func TestRefusedCalls(t *testing.T) {
 
 // TestApart runs jobs whose rank 1 is another user, or in another PID namespace.
 func TestApart(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: a rank becomes another user, or gets its own namespace")
-	}
+	needs(t, "a rank becomes another user, or gets its own namespace", unix.CAP_SETUID, unix.CAP_SYS_ADMIN)
 	eachTransport(t, []string{"auto", "shm,tcp"}, func(t *testing.T, device string, env []string) {
 		for _, apart := range []string{"user", "pid"} {
 			t.Run(apart, func(t *testing.T) {
@@ -278,7 +276,7 @@ func TestInsisting(t *testing.T) {
 		{"shm,tcp", "memfd_create: operation not permitted", refuseVar + "=memfd_create", whoVar + "=1", whenVar + "=joined"},
 		{"shm", "pidfd_open: function not implemented", refuseVar + "=pidfd_open", whoVar + "=all"},
 	}
-	if os.Geteuid() == 0 {
+	if has(unix.CAP_SETUID) {
 		cases = append(cases, []string{"shm", "of another user", apartVar + "=user", whoVar + "=1"})
 	}
 	for _, c := range cases {
