@@ -166,8 +166,12 @@ func connections(pid int) (list [][2]string, err error) {
 		return nil, err
 	}
 	for line := range strings.Lines(string(table)) {
-		if f := strings.Fields(line); len(f) > 9 && f[3] == established && slices.Contains(sockets, f[9]) {
-			list = append(list, [2]string{f[1], f[2]})
+		f := strings.Fields(line)
+		if len(f) <= 9 || f[3] != established || !slices.Contains(sockets, f[9]) {
+			continue
+		}
+		if c := [2]string{f[1], f[2]}; !slices.Contains(list, c) { // the table changes while it is read
+			list = append(list, c)
 		}
 	}
 	return list, nil

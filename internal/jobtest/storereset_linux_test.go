@@ -21,7 +21,7 @@ func init() { roles["storereset"] = storeResetRole }
 
 // What rank 1 of TestStoreReset has had to do with rank 2.
 const (
-	resetConnected = iota // they have exchanged messages
+	resetConnected = iota // it has sent a message
 	resetStranger         // nothing
 	resetWays
 )
@@ -44,22 +44,27 @@ func TestStoreReset(t *testing.T) {
 }
 
 func storeResetRole(ctx context.Context, w *p2p.World) error {
-	store, err := connections(os.Getpid()) // to ranks there is none yet
+	store, err := connections(os.Getpid()) // to ranks there is none before rank 1 sends
 	if err != nil {
 		return err
 	}
-	c, peer := w.Comm(), 3-w.Rank()
-	if w.Rank() != 0 && number(argVar) == resetConnected {
-		if _, err := c.Sendrecv(ctx, peer, 3, nil, peer, 3, nil); err != nil {
-			return err
-		}
-	}
+	c, connected := w.Comm(), number(argVar) == resetConnected
 	switch w.Rank() {
 	case 0:
 		err = passOnGo(ctx, w)
 	case 1:
-		err = loseStore(ctx, w, store)
+		if connected {
+			err = c.Send(ctx, 2, 3, nil)
+		}
+		if err == nil {
+			err = loseStore(ctx, w, store)
+		}
 	default:
+		if connected {
+			if _, err := c.Recv(ctx, 1, 3, nil); err != nil {
+				return err
+			}
+		}
 		if _, err := c.Recv(ctx, 0, 1, nil); err != nil {
 			return err
 		}
