@@ -41,6 +41,7 @@ func TestRevokedFor(t *testing.T) {
 					c.e[1].Poll()
 				}
 				open(t, r)
+				require.Equal(t, 1, c.e[1].Metrics().ReadsNow, "it has not gone back for another message")
 				why.tell(c, request)
 				if why.want != nil {
 					_, err := ended(t, r)
