@@ -1,10 +1,10 @@
 package jobtest
 
 import (
-	"fmt"
 	"os"
-	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // needs skips a test that does what only root may do, with those capabilities, see capabilities(7).
@@ -20,14 +20,10 @@ func needs(t *testing.T, what string, capabilities ...int) {
 // has reports whether this process is root's, with a capability, which root of a container may
 // lack.
 func has(capability int) bool {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData // of 32 capabilities each
+	if err := unix.Capget(&head, &sets[0]); err != nil {
 		panic(err)
 	}
-	_, rest, _ := strings.Cut(string(status), "\nCapEff:")
-	var set uint64
-	if _, err := fmt.Sscanf(rest, "%x", &set); err != nil {
-		panic(fmt.Sprintf("/proc/self/status: CapEff: %v", err))
-	}
-	return os.Geteuid() == 0 && set&(1<<capability) != 0
+	return os.Geteuid() == 0 && sets[capability/32].Effective&(1<<(capability%32)) != 0
 }

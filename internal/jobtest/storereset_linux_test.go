@@ -44,21 +44,13 @@ func TestStoreReset(t *testing.T) {
 }
 
 func storeResetRole(ctx context.Context, w *p2p.World) error {
-	store, err := connections(os.Getpid()) // to ranks there is none before rank 1 sends
-	if err != nil {
-		return err
-	}
 	c, connected := w.Comm(), number(argVar) == resetConnected
+	var err error
 	switch w.Rank() {
 	case 0:
 		err = passOnGo(ctx, w)
 	case 1:
-		if connected {
-			err = c.Send(ctx, 2, 3, nil)
-		}
-		if err == nil {
-			err = loseStore(ctx, w, store)
-		}
+		err = loseStore(ctx, w, connected)
 	default:
 		if connected {
 			if _, err := c.Recv(ctx, 1, 3, nil); err != nil {
@@ -92,11 +84,20 @@ func passOnGo(ctx context.Context, w *p2p.World) error {
 }
 
 // loseStore waits for rank 2, and resets the connection to the store.
-func loseStore(ctx context.Context, w *p2p.World, store [][2]string) error {
+func loseStore(ctx context.Context, w *p2p.World, connected bool) error {
+	store, err := connections(os.Getpid()) // to ranks there is none before this one sends
+	if err != nil {
+		return err
+	}
 	if len(store) != 1 {
 		return fmt.Errorf("want one connection, to the store, got %v", store)
 	}
 	c := w.Comm()
+	if connected {
+		if err := c.Send(ctx, 2, 3, nil); err != nil {
+			return err
+		}
+	}
 	r := c.Irecv(2, 1, nil)
 	if err := c.Send(ctx, 0, 1, nil); err != nil {
 		return err
@@ -106,7 +107,7 @@ func loseStore(ctx context.Context, w *p2p.World, store [][2]string) error {
 	}
 	soon, cancel := context.WithTimeout(ctx, testlevel.Patience(2*time.Second))
 	defer cancel()
-	_, err := r.Wait(soon)
+	_, err = r.Wait(soon)
 	if err := lostTo(2, err, ""); err != nil {
 		return err
 	}
