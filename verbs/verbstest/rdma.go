@@ -168,7 +168,7 @@ func testReadAfterWrite(e *env, a, b *node, qa, _ verbs.QP) {
 }
 
 // testReadNotBlocking: a send posted behind a long read does not wait for it. A read may be faster,
-// but not always.
+// but not always; a device that works by itself may answer in the order of arrival, as rxe does.
 func testReadNotBlocking(e *env, a, b *node, qa, qb verbs.QP) {
 	amr, abuf := a.mem(e.long(8 << 20))
 	bmr, _ := b.mem(len(abuf))
@@ -180,7 +180,7 @@ func testReadNotBlocking(e *env, a, b *node, qa, qb verbs.QP) {
 		passed := len(a.got) == 0
 		a.want(1, verbs.WCSuccess)
 		a.want(2, verbs.WCSuccess)
-		if passed {
+		if passed || e.opts.ByItself {
 			return
 		}
 	}
