@@ -28,6 +28,8 @@ type Group struct {
 	told   bool     // the other members have been told that it is broken; guarded by mu
 	under  int      // operations under way; guarded by mu
 	idle   []*call  // for the next operations; guarded by mu
+	begun  uint64   // operations so far; guarded by mu
+	last   kind     // of the last one; guarded by mu
 }
 
 // noCopy has vet find copies.
@@ -71,7 +73,16 @@ func newGroup(ctx context.Context, c *p2p.Comm, rules rules) (*Group, error) {
 
 func groupOf(c *p2p.Comm, r rules) *Group {
 	hostOf := func(rank int) int { return c.World().HostOf(c.WorldRank(rank)) }
-	return &Group{comm: c, layout: newLayout(c.Rank(), c.Size(), hostOf), rules: r}
+	g := &Group{comm: c, layout: newLayout(c.Rank(), c.Size(), hostOf), rules: r}
+	c.Collectives(g.say)
+	return g
+}
+
+// say is told who looks into this rank.
+func (g *Group) say() p2p.Collective {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return p2p.Collective{Name: "coll." + callNames[g.last], Number: g.begun, Waiting: g.under > 0}
 }
 
 // Shrink makes a Group of the members that live, for a program that goes on after a loss: all of
@@ -139,6 +150,8 @@ func (g *Group) begin(ctx context.Context, k kind) *call {
 	c.team = team{rank: g.Rank(), all: g.Size()}
 	g.number = (g.number + 1) & p2p.MaxCommTag
 	g.under++
+	g.begun++
+	g.last = k
 	if g.broken != nil {
 		c.err = fmt.Errorf("%w: %s", p2p.ErrRevoked, g.broken.text())
 	}
@@ -243,6 +256,10 @@ func (k kind) String() string {
 		"gatherv", "scatterv", "allgatherv", "alltoallv", "", "shrink", "close",
 	}[k]
 }
+
+// callNames are those of the functions, for who looks into a rank.
+var callNames = [kinds]string{"Barrier", "Bcast", "Reduce", "AllReduce", "ReduceScatter", "Scan", "ExScan", "Gather", "Scatter", "AllGather", "AllToAll",
+	"GatherV", "ScatterV", "AllGatherV", "AllToAllV"}
 
 // invalidf is a p2p.ErrInvalid with its facts.
 func invalidf(format string, args ...any) error {

@@ -143,6 +143,16 @@ func (r *ring[T]) byHandle(h Handle) uint64 {
 	return k
 }
 
+// position returns the position of the element that entry i is reserved for, or tail if there is
+// none.
+func (r *ring[T]) position(i uint32) uint64 {
+	k := r.head + (uint64(i)-1-r.head)&r.span
+	if uint64(i)-1 > r.span || k-r.head >= r.tail-r.head || r.at(k).gone() {
+		return r.tail
+	}
+	return k
+}
+
 func (r *ring[T]) handle(k uint64) Handle { return makeHandle(r.entry(k), r.at(k).seq) }
 
 // take removes the element at a position and returns its value.

@@ -42,6 +42,8 @@ type Comm struct {
 	closed  atomic.Bool
 	revoked atomic.Pointer[revokedError]
 	calls
+	own    own
+	others atomic.Pointer[func() Collective] // see Collectives
 }
 
 // init makes c a Comm of these ranks of w.

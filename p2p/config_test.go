@@ -103,6 +103,9 @@ func TestSettings(t *testing.T) {
 	full := reflect.ValueOf(c.settings())
 	for i := range full.NumField() {
 		field := full.Type().Field(i).Name
+		if field == "Inspect" { // only its variable sets it
+			continue
+		}
 		require.EqualValues(t, reflect.ValueOf(c).FieldByName(field).Interface(), full.Field(i).Convert(reflect.ValueOf(c).FieldByName(field).Type()).Interface(), field)
 		require.False(t, full.Field(i).IsZero(), field)
 	}

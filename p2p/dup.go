@@ -108,6 +108,7 @@ func (c *Comm) Close() error {
 	}
 	if c.closed.CompareAndSwap(false, true) {
 		c.open.Store(0)
+		c.w.gatherings.remove(c)
 		keep := !c.inStep()
 		_ = c.w.eng.Call(func(e progress.Callback) { c.w.contexts.Close(e, &c.comm, keep) }) // else nobody uses contexts any more
 		c.w.eng.Retire(c.base, errCommClosed)
@@ -175,7 +176,11 @@ func (c *Comm) collective(ctx context.Context, kind callKind, f func(context.Con
 	if !whole { // no rank can be at the end of this call
 		end(errMemberLost)
 	}
+	if c.own.begin(kind); c.own.last.Load()>>8 == 1 {
+		c.w.gatherings.add(c)
+	}
 	n, err := f(all)
+	c.own.under.Store(false)
 	c.w.contexts.End(&c.comm)
 	if late != nil {
 		late.Stop() // it holds ctx

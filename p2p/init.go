@@ -135,6 +135,7 @@ func (w *World) start(ctx context.Context) error {
 	w.eng.Share(all.sharers(w.rank))
 	w.eng.Start()
 	w.watch()
+	w.openDoor()
 	return nil
 }
 

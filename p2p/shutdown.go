@@ -7,6 +7,7 @@ import (
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/internal/settings"
+	"github.com/tagmatch/tagmatch/progress"
 )
 
 // lifeState is the state of a World.
@@ -58,6 +59,7 @@ func (w *World) Shutdown(ctx context.Context) error {
 	if w.state != alive {
 		return errorf(ErrClosed, "there is nothing to shut down")
 	}
+	w.leaving.Store(true)
 	met := false
 	err := w.eng.Flush(ctx)
 	w.eng.Leaving()
@@ -106,6 +108,8 @@ func (w *World) lostInFence(err error) error {
 // may still need acknowledgements or the data of a rendezvous: in ProgressManual this goroutine
 // therefore waits inside the engine, for a message that is never sent.
 func (w *World) meet(ctx context.Context) error {
+	w.fence.Store(&ctx)
+	defer w.fence.Store(nil)
 	if w.cfg.Progress == settings.ProgressAuto {
 		return w.parts.boot.Fence(ctx)
 	}
@@ -123,10 +127,12 @@ func (w *World) meet(ctx context.Context) error {
 
 // progressUntil makes progress until ctx ends: it waits for a message that is never sent.
 func (w *World) progressUntil(ctx context.Context) error {
-	tag := contexts.Base(contexts.Library) | uint64(w.rank)<<sourceShift
-	_, err := w.eng.Recv(ctx, w.rank, tag, uint64(MaskExact), nil)
+	_, err := w.eng.Recv(progress.Aside{Context: ctx}, w.rank, fenceTag(w.rank), uint64(MaskExact), nil)
 	return err
 }
+
+// fenceTag is that of a message which a rank never sends itself.
+func fenceTag(rank int) uint64 { return contexts.Base(contexts.Library) | uint64(rank)<<sourceShift }
 
 // Close ends this rank's part at once. Pending operations end with ErrClosed; peers see *PeerError
 // unless all ranks had called Shutdown. After Shutdown it has no effect, so `defer w.Close()` is
@@ -166,6 +172,7 @@ func (w *World) release(cause error) error {
 	}
 	errs = append(errs, w.parts.boot.Close())
 	w.watcher.Wait()
+	w.door.Close()
 	if w.alone {
 		joined.Store(false)
 	}

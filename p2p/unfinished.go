@@ -22,7 +22,7 @@ func (w *World) unfinished() string {
 			w.cfg.Logger.Info("shutdown failed", "rank", w.rank, "state", b.String())
 		}
 	}
-	if list := listUnfinished(w.eng.Unfinished()); len(list) != 0 {
+	if list := listUnfinished(w.eng.Look()); len(list) != 0 {
 		return "; unfinished here: " + strings.Join(list, "; ")
 	}
 	return ""
@@ -38,11 +38,15 @@ var unfinishedKinds = [...]struct{ one, more string }{
 }
 
 // listUnfinished describes what is unfinished, of each kind first what there is most of.
-func listUnfinished(counts map[progress.Unfinished]int) (lines []string) {
-	var listed, rest [len(unfinishedKinds)]int
+func listUnfinished(look *progress.Look) (lines []string) {
+	counts := map[progress.Unfinished]int{}
+	for _, g := range look.Groups {
+		counts[g.Known()] += g.N
+	}
+	var listed [progress.UnfinishedKinds]int
+	rest := look.Rest
 	all := slices.SortedFunc(maps.Keys(counts), func(a, b progress.Unfinished) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(counts[b], counts[a]), cmp.Compare(a.Peer, b.Peer),
-			cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Mask, b.Mask), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.State, b.State))
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(counts[b], counts[a]), a.Compare(&b))
 	})
 	for _, u := range all {
 		if listed[u.Kind]++; listed[u.Kind] > unfinishedMost {
@@ -68,7 +72,7 @@ func describe(u progress.Unfinished, n int) string {
 	if u.Kind != progress.UnfinishedProbe && u.Kind != progress.UnfinishedAlloc { // these have no buffer
 		s += fmt.Sprintf("%d bytes, ", u.Bytes)
 	}
-	s += u.State
+	s += u.Stage.String()
 	if n > 1 {
 		s += fmt.Sprintf(" (%d times)", n)
 	}

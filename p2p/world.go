@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tagmatch/tagmatch/internal/contexts"
+	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 	"github.com/tagmatch/tagmatch/internal/settings"
 	"github.com/tagmatch/tagmatch/progress"
 )
@@ -21,6 +23,7 @@ type World struct {
 	comm       Comm
 	contexts   contexts.Contexts
 	meetings   meetings
+	gatherings gatherings
 
 	localRank, localSize int
 	hosts                []int32         // by rank: the lowest rank on its host
@@ -30,6 +33,10 @@ type World struct {
 	// Goroutines that watch for aborts and losses, or report losses.
 	watcher sync.WaitGroup
 	regions regions
+
+	door    *doors.Door                     // by which others look into this rank; nil: there is none
+	leaving atomic.Bool                     // Shutdown was called
+	fence   atomic.Pointer[context.Context] // of Shutdown, while it waits for the other ranks
 
 	patient bool // of tests: calls that have failed wait a minute for answers, see askFor
 

@@ -50,6 +50,9 @@ func (c *call) Over() {
 	}
 }
 
+// Waits is true: a call is a goroutine.
+func (c *call) Waits() bool { return true }
+
 // call gives a call out of the pool, or a new one.
 func (s *queues) call() *call {
 	s.e.mu.AssertHeld("the calls that wait")

@@ -45,9 +45,12 @@ func (l *loopTransport) Poll() (int, error) {
 func (l *loopTransport) Grant(_ int, total uint64) error { l.granted = total; return nil }
 func (l *loopTransport) Granted(int) uint64              { return l.granted }
 
-func newLoop(t testing.TB) *Engine {
+func newLoop(t testing.TB) *Engine { return newLoopOf(t, 0) }
+
+// newLoopOf is newLoop with an unexpectedLimit.
+func newLoopOf(t testing.TB, unexpectedLimit int64) *Engine {
 	l := &loopTransport{fakeNode: *newFakeNet(1, fakeOpts{maxEager: 64}).nodes[0]}
-	e, err := New(Config{Size: 1, Manual: true, seed: 1}, func(s transport.Sink) (transport.Transport, error) {
+	e, err := New(Config{Size: 1, Manual: true, seed: 1, UnexpectedLimit: unexpectedLimit}, func(s transport.Sink) (transport.Transport, error) {
 		l.sink = s
 		return l, nil
 	})

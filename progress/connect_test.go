@@ -131,7 +131,7 @@ func TestUntouchedRanksCostNothing(t *testing.T) {
 	require.Empty(t, e.Failed())
 	require.NoError(t, e.Loss(everybody{}))
 	require.NoError(t, e.Flush(bg))
-	require.NotEmpty(t, e.Unfinished())
+	require.NotEmpty(t, e.Look().Groups)
 	require.NoError(t, e.Call(func(c Callback) { require.False(t, c.Reached(6) || c.Lost(6)) }))
 	e.Retire(inContext(1, 0), errRetired)
 	any.Cancel()

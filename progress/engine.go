@@ -115,6 +115,7 @@ type Engine struct {
 	closeOnce sync.Once
 	closeErr  error
 	entered   [opStates]uint64 // operations that came to each state
+	marks     marks
 }
 
 // New makes an engine on the transport that newTransport makes around the engine's sink.
@@ -178,7 +179,7 @@ func (e *Engine) configure() error {
 	e.sources.init()
 	e.contexts.owner, e.contexts.mask = c.Contexts, c.ContextMask
 	e.peers = make([]*peer, c.Size)
-	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual}
+	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual, Rests: e.markLocked}
 	if c.PollingEnded != nil {
 		w.PollingEnded = e.pollingEndedLocked
 	}

@@ -118,7 +118,10 @@ func TestBackIsListedAsPosted(t *testing.T) {
 	r := c.e[1].Irecv(0, 4, ^uint64(3), make([]byte, 1000))
 	c.withdrawn(s)
 	other := c.e[1].Irecv(0, 4, ^uint64(3), make([]byte, 1000))
-	require.Equal(t, map[Unfinished]int{{UnfinishedRecv, 0, 4, ^uint64(3), 1000, "no message"}: 2}, c.e[1].Unfinished())
+	groups := c.e[1].Look().Groups
+	require.Len(t, groups, 1)
+	require.Equal(t, Unfinished{StagePosted, UnfinishedRecv, 0, 4, ^uint64(3), 1000}, groups[0].Unfinished)
+	require.Equal(t, 2, groups[0].N)
 	r.Cancel()
 	other.Cancel()
 	canceled(t, r)

@@ -68,6 +68,7 @@ func (p *peer) tell() {
 			return
 		}
 		p.in.Told(w)
+		p.asked++
 		if w.Slot != flow.None {
 			p.e.m.WantsSent++
 		}

@@ -97,6 +97,7 @@ func (op *Op) complete(st Status, err error) {
 type opPool struct {
 	e        *Engine // constant
 	born     bool    // constant: its Ops are born ended, see wait.Event.SetBorn
+	made     int     // Ops that there are, in the pool or not
 	free     *Op
 	returned atomic.Pointer[Op]
 }
@@ -137,6 +138,7 @@ func (p *opPool) refill() *Op {
 		p.free = op.next
 		return op
 	}
+	p.made++
 	op := &Op{e: p.e, pool: p, state: opEnded}
 	if p.born {
 		op.SetBorn()
@@ -190,6 +192,21 @@ func (op *Op) free() {
 	}
 	op.poison()
 	op.next, op.pool.free = op.pool.free, op
+}
+
+// outside is how many of its Ops are not in the pool; false where there are more than most in it:
+// they are not counted then.
+func (p *opPool) outside(most int) (n int, ok bool) {
+	n = p.made
+	for _, op := range [2]*Op{p.free, p.returned.Load()} { // what was returned nobody takes without the lock
+		for ; op != nil; op = op.next {
+			n--
+			if most--; most < 0 {
+				return 0, false
+			}
+		}
+	}
+	return n, true
 }
 
 func (p *opPool) put(op *Op) {

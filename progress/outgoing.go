@@ -130,6 +130,7 @@ func (p *peer) tellHeld() {
 
 // takeWant handles a WANT of p.
 func (p *peer) takeWant(w flow.Want) {
+	p.heard++
 	if w.Slot != flow.None {
 		p.e.m.WantsReceived++
 	}

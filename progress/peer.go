@@ -33,6 +33,8 @@ type peer struct {
 	requests  int // rendezvous sends that have a slot in Engine.sends
 	in        flow.Receiver
 	withdraws []uint32 // requests that it has withdrawn, and that the device may have matched
+
+	asked, heard uint64 // WANTs that it was told since the start, and those of it
 }
 
 // peer returns what is known of a rank, from now on also where nothing was: of a rank that this one

@@ -186,6 +186,9 @@ func (en *entry) Over() {
 	e.queues.drop(en)
 }
 
+// Waits reports whether a call waits at the queue that reports the outcome.
+func (en *entry) Waits() bool { return en.q != nil && en.q.calls.head != nil }
+
 // pushLocked adds an outcome to those that are reported.
 func (q *Queue) pushLocked(en *entry) {
 	q.ready.push(en)

@@ -1,13 +1,18 @@
 package progress
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Unfinished describes operations of this rank that have not ended, or messages that no receive has
 // matched: those alike in all that is known of them.
 type Unfinished struct {
+	Stage     Stage
 	Kind      UnfinishedKind
 	Peer      int    // in the World; AnySource: any
 	Tag, Mask uint64 // the mask is that of a receive that has no message yet, else all ones
 	Bytes     uint64 // of the message; of a receive, of its buffer; else 0
-	State     string // for people
 }
 
 // UnfinishedKind says what is unfinished.
@@ -20,31 +25,57 @@ const (
 	UnfinishedAlloc // RecvAlloc, without a message
 	UnfinishedProbe
 	UnfinishedMessage // that no receive has matched
+	UnfinishedKinds   // how many there are
 )
 
-// Unfinished counts what is unfinished. It takes time and memory in proportion to that.
-func (e *Engine) Unfinished() map[Unfinished]int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	list := map[Unfinished]int{}
-	for op := range e.opsLocked() {
-		if op.state != opAbandoned { // its receive has ended
-			list[op.unfinished()]++
-		}
-	}
-	for m := range e.unexp.All() {
-		u := Unfinished{UnfinishedMessage, int(m.Src), m.Tag, ^uint64(0), uint64(len(m.Data)), "no receive has matched it"}
-		if m.Rndv {
-			u.Bytes = m.Len
-		}
-		list[u]++
-	}
-	return list
+// Stage says how far it has come.
+type Stage uint8
+
+// Stages of receives and probes, of sends, and of messages.
+const (
+	StagePosted    Stage = iota // in software, without a message
+	StageOffloaded              // in the device too, without a message
+	StageLeaving                // the device is asked for it, and may have matched it; or it has a message
+	StageReceiving              // its message is being received
+	StageQueued                 // not sent: it waits for room in the transport, or for a connection
+	StageHeld                   // not sent: its receiver has no memory for it
+	StageRequested              // its receiver was told, and has not received it
+	StageWithdrawn              // it is canceled, and its receiver has not answered
+	StageHere                   // all bytes of the message are here
+	StageAnnounced              // the message is with its sender
+)
+
+var stageTexts = [...]string{
+	StagePosted:    "no message",
+	StageOffloaded: "no message",
+	StageLeaving:   "no message",
+	StageReceiving: "its message is being received",
+	StageQueued:    "not sent",
+	StageHeld:      "not sent",
+	StageRequested: "not received",
+	StageWithdrawn: "canceled, and the receiver has not answered",
+	StageHere:      "no receive has matched it",
+	StageAnnounced: "no receive has matched it",
+}
+
+// String is what a program knows of the stage.
+func (s Stage) String() string { return stageTexts[s] }
+
+// Known is u as a program knows it, which cannot tell all stages apart.
+func (u Unfinished) Known() Unfinished {
+	u.Stage = Stage(slices.Index(stageTexts[:], u.Stage.String()))
+	return u
+}
+
+// Compare orders by what it is.
+func (u *Unfinished) Compare(v *Unfinished) int {
+	return cmp.Or(cmp.Compare(u.Kind, v.Kind), cmp.Compare(u.Peer, v.Peer), cmp.Compare(u.Tag, v.Tag), cmp.Compare(u.Mask, v.Mask),
+		cmp.Compare(u.Bytes, v.Bytes), cmp.Compare(u.Stage, v.Stage))
 }
 
 func (op *Op) unfinished() Unfinished {
 	mask := op.wanted()
-	u := Unfinished{UnfinishedRecv, max(op.peer, AnySource), op.tag & mask, mask, uint64(op.room()), "no message"}
+	u := Unfinished{StagePosted, UnfinishedRecv, max(op.peer, AnySource), op.tag & mask, mask, uint64(op.room())}
 	switch {
 	case op.allocates():
 		u.Kind = UnfinishedAlloc
@@ -53,13 +84,20 @@ func (op *Op) unfinished() Unfinished {
 	}
 	switch op.state {
 	case opQueued:
-		u.Kind, u.State = UnfinishedSend, "not sent"
+		u.Kind, u.Stage = UnfinishedSend, StageQueued
+		if op.e.peers[op.peer].out.HeldUp() {
+			u.Stage = StageHeld
+		}
 	case opRequested:
-		u.Kind, u.State = UnfinishedSend, "not received"
+		u.Kind, u.Stage = UnfinishedSend, StageRequested
 	case opWithdrawing:
-		u.Kind, u.State = UnfinishedSend, "canceled, and the receiver has not answered"
+		u.Kind, u.Stage = UnfinishedSend, StageWithdrawn
+	case opOffloaded:
+		u.Stage = StageOffloaded
+	case opCancelling:
+		u.Stage = StageLeaving
 	case opMatched, opReading:
-		u.Peer, u.State = op.read.src, "its message is being received"
+		u.Peer, u.Stage = op.read.src, StageReceiving
 	}
 	return u
 }

@@ -48,11 +48,20 @@ func knownVariables() []string {
 
 // suggestion names the nearest of names, if any is similar.
 func suggestion(name string, names []string) string {
-	nearest := slices.MinFunc(names, func(a, b string) int { return distance(name, a) - distance(name, b) })
-	if own := len(name) - len(ownPrefix); distance(name, nearest) > max(2, own*3/5) {
+	nearest := slices.MinFunc(names, func(a, b string) int { return difference(name, a) - difference(name, b) })
+	if own := len(name) - len(ownPrefix); difference(name, nearest) > max(2, own*3/5) {
 		return "unset it; `tagmatch info` lists those that there are"
 	}
 	return fmt.Sprintf("did you mean %s?", nearest)
+}
+
+// difference is the distance of two names, half of it where the first is the beginning of the
+// other.
+func difference(name, known string) int {
+	if strings.HasPrefix(known, name) {
+		return (len(known) - len(name)) / 2
+	}
+	return distance(name, known)
 }
 
 // distance is how many bytes to insert, delete or replace to turn a into b (Levenshtein).

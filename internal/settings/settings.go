@@ -56,7 +56,18 @@ const (
 	AsyncOff
 )
 
-// Config has the fields of p2p.Config that a variable may set. What is zero was not given; in the
+// Inspect says whether a rank can be looked into from outside (`tagmatch dump`).
+type Inspect uint8
+
+// Values of Inspect.
+const (
+	InspectDefault Inspect = iota
+	InspectOn
+	InspectOff
+)
+
+// Config has the fields of p2p.Config that a variable may set, and Inspect, which is an operator's
+// matter and no program's. What is zero was not given; in the
 // result of Resolve only SpinLimit, which is then adaptive, and Logger may be.
 type Config struct {
 	Device, Transport          string
@@ -69,6 +80,7 @@ type Config struct {
 	PeerTimeout                time.Duration
 	TLS, Ports                 string
 	Logger                     *slog.Logger
+	Inspect                    Inspect
 }
 
 // Setting is one setting in effect.
@@ -144,6 +156,7 @@ func (c *Config) fill() {
 	c.PeerTimeout = cmp.Or(c.PeerTimeout, soft.DefaultPeerTimeout)
 	c.EagerLimit = cmp.Or(c.EagerLimit, eagerOf(c.Device), defaultEager)
 	c.UnexpectedLimit, c.SendLimit = cmp.Or(c.UnexpectedLimit, defaultUnexpected), cmp.Or(c.SendLimit, defaultSend)
+	c.Inspect = cmp.Or(c.Inspect, InspectOn)
 	c.MaxTags, c.OffloadMin = cmp.Or(c.MaxTags, defaultTags), cmp.Or(c.OffloadMin, defaultOffloadMin)
 }
 

@@ -33,14 +33,14 @@ func TestPrecedence(t *testing.T) {
 		"TAGMATCH_UNEXPECTED_LIMIT": "none", "TAGMATCH_SEND_LIMIT": "1G", "TAGMATCH_PROGRESS": "manual",
 		"TAGMATCH_MAX_TAGS": "none", "TAGMATCH_OFFLOAD_MIN": "64", "TAGMATCH_ASYNC": "on",
 		"TAGMATCH_JOIN_TIMEOUT": "90s", "TAGMATCH_PEER_TIMEOUT": "1m",
-		"TAGMATCH_PORTS": "4000-4010", "TAGMATCH_TLS": "secret",
+		"TAGMATCH_PORTS": "4000-4010", "TAGMATCH_TLS": "secret", "TAGMATCH_INSPECT": "off",
 	})
 	c := Config{Device: "shm"}
 	full, list, faults := c.Resolve(vars)
 	require.Empty(t, faults)
 	require.Equal(t, Config{Device: "shm", Transport: "auto", Progress: ProgressManual, JoinTimeout: 90 * time.Second, SpinLimit: 20 * time.Microsecond, EagerLimit: 4096,
 		UnexpectedLimit: -1, SendLimit: 1 << 30, MaxTags: -1, OffloadMin: 64, Async: AsyncOn, PeerTimeout: time.Minute,
-		Ports: "4000-4010", TLS: "secret"}, full)
+		Ports: "4000-4010", TLS: "secret", Inspect: InspectOff}, full)
 	require.Equal(t, []Setting{
 		{"Device", "TAGMATCH_DEVICE", "shm", "program"},
 		{"Transport", "TAGMATCH_TRANSPORT", "auto", "default"},
@@ -57,6 +57,7 @@ func TestPrecedence(t *testing.T) {
 		{"TLS", "TAGMATCH_TLS", "secret", "TAGMATCH_TLS"},
 		{"Ports", "TAGMATCH_PORTS", "4000-4010", "TAGMATCH_PORTS"},
 		{"Logger", "TAGMATCH_LOG", "none", "default"},
+		{"Inspect", "TAGMATCH_INSPECT", "off", "TAGMATCH_INSPECT"},
 	}, list)
 	require.Equal(t, Config{Device: "shm"}, c, "the caller's Config is not changed")
 
@@ -67,7 +68,8 @@ func TestPrecedence(t *testing.T) {
 	full, list, faults = Config{}.Resolve(env(nil))
 	require.Empty(t, faults)
 	require.Equal(t, Config{Device: "auto", Transport: "auto", Progress: ProgressAuto, JoinTimeout: 5 * time.Minute, EagerLimit: 32 << 10,
-		UnexpectedLimit: 64 << 20, SendLimit: 1 << 30, MaxTags: 1024, OffloadMin: 1 << 20, Async: AsyncAuto, PeerTimeout: 20 * time.Second}, full)
+		UnexpectedLimit: 64 << 20, SendLimit: 1 << 30, MaxTags: 1024, OffloadMin: 1 << 20, Async: AsyncAuto, PeerTimeout: 20 * time.Second,
+		Inspect: InspectOn}, full)
 	require.Equal(t, Setting{"Progress", "TAGMATCH_PROGRESS", "auto", "default"}, list[2])
 	require.Equal(t, Setting{"SpinLimit", "TAGMATCH_SPIN_LIMIT", "adaptive, at most 50µs", "default"}, list[4])
 }

@@ -51,6 +51,7 @@ func variables() []variable {
 			func(*Config) (any, string) { return nil, "" },
 			parseLog,
 			showLog},
+		mode("Inspect", "TAGMATCH_INSPECT", func(c *Config) *Inspect { return &c.Inspect }, inspectNames, "give InspectOn or InspectOff", "give on or off", nil),
 	}
 }
 
@@ -135,6 +136,7 @@ func mode[M ~uint8](field, env string, at func(*Config) *M, names map[M]string, 
 var (
 	progressNames = map[Progress]string{ProgressAuto: Auto, ProgressManual: "manual"}
 	asyncNames    = map[Async]string{AsyncAuto: Auto, AsyncOn: "on", AsyncOff: "off"}
+	inspectNames  = map[Inspect]string{InspectOn: "on", InspectOff: "off"}
 	// logLevels are the values of TAGMATCH_LOG.
 	logLevels = map[slog.Level]string{slog.LevelWarn: "warn", slog.LevelInfo: "info", slog.LevelDebug: "debug"}
 )

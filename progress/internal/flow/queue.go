@@ -130,3 +130,19 @@ func (q *queue[T]) all() iter.Seq[*T] {
 		}
 	}
 }
+
+// part gives up to most sends whose numbers are at least from, in order, and the number that the
+// next part begins with; 0: there is none.
+func (q *queue[T]) part(from uint64, most int, visit func(*T)) (next uint64) {
+	k := q.head + uint32(sort.Search(int(q.tail-q.head), func(i int) bool { return q.at(q.head+uint32(i)).number >= from }))
+	for ; k != q.tail; k++ {
+		p := q.at(k)
+		if most--; most < 0 {
+			return p.number
+		}
+		if p.send != nil {
+			visit(p.send)
+		}
+	}
+	return 0
+}

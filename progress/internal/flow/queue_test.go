@@ -35,6 +35,19 @@ func TestQueue(t *testing.T) {
 				want, mask := tag.Draw(t, "wanted"), tag.Draw(t, "mask")
 				require.Equal(t, slices.ContainsFunc(model, func(s *send) bool { return matches(want, mask, s.tag) }), q.has(want, mask))
 			},
+			"part": func(t *rapid.T) { // with what is behind the first part removed meanwhile
+				most, got := rapid.IntRange(1, 5).Draw(t, "most"), []*send(nil)
+				visit := func(s *send) { got = append(got, s) }
+				from := q.part(0, most, visit)
+				if n := len(model); from != 0 && model[n-1].number >= from {
+					q.remove(model[n-1].number)
+					model = model[:n-1]
+				}
+				for from != 0 {
+					from = q.part(from, most, visit)
+				}
+				require.True(t, slices.Equal(model, got))
+			},
 			"": func(t *rapid.T) {
 				require.Equal(t, len(model), q.n)
 				require.True(t, slices.Equal(model, slices.Collect(q.all())))

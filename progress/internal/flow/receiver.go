@@ -67,6 +67,9 @@ type sentWant struct {
 	probe     bool   // it is a probe's, which is not posted; no longer once a message has come
 }
 
+// Episode is that of the peer's last HELD, see Sender.Episode.
+func (r *Receiver) Episode() uint32 { return r.episode }
+
 // HeldUp reports whether the peer is held up.
 func (r *Receiver) HeldUp() bool { return odd(r.episode) }
 

@@ -32,6 +32,13 @@ func (s *Sender[T]) Len() int { return s.queue.n }
 // Sends gives the sends that wait, in order. The body must not change them.
 func (s *Sender[T]) Sends() iter.Seq[*T] { return s.queue.all() }
 
+// Part gives up to most of the sends that wait, in order, with a number of at least from. The next
+// part begins with the number that it returns; 0: there is none. Between two parts sends may come
+// and go.
+func (s *Sender[T]) Part(from uint64, most int, visit func(*T)) (next uint64) {
+	return s.queue.part(from, most, visit)
+}
+
 // Wants is for how many receives of the peer the sender has a WANT.
 func (s *Sender[T]) Wants() int { return len(s.wants) }
 
@@ -40,6 +47,12 @@ func (s *Sender[T]) Left() int64 { return int64(s.allowed - s.charged) }
 
 // Charged is the credit that was used in all: not 0 once anything was sent.
 func (s *Sender[T]) Charged() uint64 { return s.charged }
+
+// Allowed is the credit in all, as far as this rank has been told.
+func (s *Sender[T]) Allowed() uint64 { return s.allowed }
+
+// Episode is odd while the sends that wait do so for credit, and grows with each change.
+func (s *Sender[T]) Episode() uint32 { return s.episode }
 
 // Covers reports whether credit covers a message.
 func (s *Sender[T]) Covers(cost uint64) bool { return s.charged+cost <= s.allowed }

@@ -52,6 +52,9 @@ func (q *Queue) NextSeq() uint64 {
 	return q.seq
 }
 
+// LastSeq is what NextSeq has given last.
+func (q *Queue) LastSeq() uint64 { return q.seq }
+
 // KeepEager appends a copy of an eager message that arrives.
 func (q *Queue) KeepEager(src int, tag uint64, payload []byte) {
 	m := q.records.get()
@@ -264,4 +267,39 @@ func (q *Queue) All() iter.Seq[*Message] {
 			}
 		}
 	}
+}
+
+// Walk visits the messages in parts, between which the queue may change: those that are there all
+// the time once, and none that comes after the beginning. One that is matched and requeued
+// meanwhile may be visited twice.
+type Walk struct {
+	q      *Queue
+	last   uint64 // Seq of the newest message at the beginning
+	from   uint32 // in arrived
+	behind bool   // those in arrived were visited
+	seq    uint64 // of the requeued one that was visited last
+}
+
+// Walk begins a walk.
+func (q *Queue) Walk() Walk { return Walk{q: q, last: q.seq} }
+
+// Part visits up to most messages and reports whether there may be more. The body does not change
+// the queue.
+func (w *Walk) Part(most int, visit func(*Message)) (more bool) {
+	if !w.behind {
+		w.from = w.q.arrived.Part(w.from, most, func(_ matching.Seq, m *Message) {
+			if m.Seq <= w.last {
+				visit(m)
+			}
+		})
+		w.behind = w.from == 0
+		return true
+	}
+	i, _ := slices.BinarySearchFunc(w.q.requeued, w.seq+1, func(m *Message, seq uint64) int { return cmp.Compare(m.Seq, seq) })
+	rest := w.q.requeued[i:]
+	for _, m := range rest[:min(most, len(rest))] {
+		w.seq = m.Seq
+		visit(m)
+	}
+	return len(rest) > most
 }

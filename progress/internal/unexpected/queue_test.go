@@ -73,6 +73,7 @@ func (n *naive) check(t require.TestingT, q *Queue) {
 	require.Equal(t, len(n.list), q.Len())
 	now, peak := q.Memory()
 	require.Equal(t, []int64{int64(n.sum()), n.peak}, []int64{now, peak})
+	n.checkWalk(t, q)
 	i := 0
 	for m := range q.All() {
 		same(t, &n.list[i], m)
@@ -278,4 +279,39 @@ func BenchmarkEager(b *testing.B) {
 		m, _ := q.Match(1, exact)
 		q.Drop(m)
 	}
+}
+
+// checkWalk checks a walk in parts, between which nothing changes.
+func (n *naive) checkWalk(t require.TestingT, q *Queue) {
+	w, got := q.Walk(), map[uint64]*Message{}
+	for more := true; more; {
+		seen := len(got)
+		more = w.Part(3, func(m *Message) { got[m.Seq] = m })
+		require.LessOrEqual(t, len(got), seen+3)
+	}
+	require.Len(t, got, q.Len())
+	for m := range q.All() {
+		require.Same(t, m, got[m.Seq])
+	}
+}
+
+// TestWalkOfOthers: a walk does not find what comes after its beginning, nor miss a requeued
+// request where one before it has gone.
+func TestWalkOfOthers(t *testing.T) {
+	q := New(1, 0, 1)
+	for name := range uint32(3) {
+		q.Requeue(0, 1, q.NextSeq(), Request{Name: name})
+	}
+	q.KeepEager(0, 1, nil)
+	w, got := q.Walk(), []uint64{}
+	visit := func(m *Message) { got = append(got, m.Seq) }
+	q.KeepEager(0, 1, nil)
+	require.True(t, w.Part(1, visit))
+	for w.Part(1, visit) {
+		if len(got) == 2 {
+			_, ok := q.Withdraw(0, 0)
+			require.True(t, ok)
+		}
+	}
+	require.Equal(t, []uint64{4, 1, 2, 3}, got)
 }

@@ -89,7 +89,7 @@ func (s *Set) awaitSlow(ctx context.Context, ev *Event, op Operation, gen uint64
 		var err error
 		if ev.Pending(gen) {
 			if err = ctx.Err(); err == nil {
-				role = s.park(ctx, ev, gen, role)
+				role = s.park(ctx, ev, op, gen, role)
 			}
 		}
 		if err != nil || !ev.Pending(gen) {
@@ -201,6 +201,7 @@ func (s *Set) rounds(ctx context.Context, ev *Event, op Operation, gen uint64) b
 	for t := newTurn(!s.parksSoon() && s.goroutinesWait()); ; {
 		p := s.sharing.policy(s.cfg.SpinLimit, t.runnable, transferTime(op))
 		if t.over(&p) {
+			s.rests(t.start.Add(t.elapsed))
 			return false
 		}
 		if s.oneP && t.elapsed >= spinBusy {

@@ -15,12 +15,17 @@ type waiter struct {
 	s          *Set          // constant
 	ch         chan struct{} // capacity 1
 	watch      Watch         // of the event that it waits for
-	woken      bool          // and has not run since: it is counted in Set.waking
-	next, prev *waiter       // in Set.parked; next also in Set.free
+	op         Operation     // what it waits for, and until when: for those who look, see Set.Parked
+	ctx        context.Context
+	woken      bool    // and has not run since: it is counted in Set.waking
+	next, prev *waiter // in Set.parked; next also in Set.free
 }
 
 // Over wakes a waiter whose event has ended.
 func (w *waiter) Over() { w.s.wake(w) }
+
+// Waits is true: a waiter is a goroutine.
+func (w *waiter) Waits() bool { return true }
 
 type waiterList struct{ head, tail *waiter }
 
@@ -51,9 +56,10 @@ func (l *waiterList) remove(w *waiter) {
 // park sleeps until generation gen of ev may have ended, the poller role is to be taken, or ctx has
 // ended. It gives the role up, unless the waiter sleeps in the transport itself; it returns whether
 // the caller has the role.
-func (s *Set) park(ctx context.Context, ev *Event, gen uint64, role bool) bool {
+func (s *Set) park(ctx context.Context, ev *Event, op Operation, gen uint64, role bool) bool {
 	s.survey()
 	w := s.newWaiter(ev)
+	w.op, w.ctx = op, ctx
 	s.parks++
 	if role && s.cfg.Manual && !s.stopping {
 		s.sleep(ctx, w, gen)
@@ -114,6 +120,7 @@ func (s *Set) waitTransport() {
 	if s.e.Refused() {
 		retry = time.AfterFunc(retryTick, s.wakeTransport)
 	}
+	s.rests(time.Time{})
 	s.sleeps++
 	s.untimed = retry == nil
 	s.mu.Unlock()
@@ -125,6 +132,13 @@ func (s *Set) waitTransport() {
 	}
 	if err != nil {
 		s.e.Fail(err)
+	}
+}
+
+// rests tells the engine that a goroutine is about to sleep.
+func (s *Set) rests(at time.Time) {
+	if s.cfg.Rests != nil {
+		s.cfg.Rests(at)
 	}
 }
 
@@ -188,6 +202,7 @@ func (s *Set) newWaiter(ev *Event) *waiter {
 // freeWaiter takes w back; if its operation has not ended it still names w.
 func (s *Set) freeWaiter(w *waiter) {
 	w.watch.Unlink()
+	w.op, w.ctx = nil, nil
 	if w.woken {
 		w.woken = false
 		s.waking--
@@ -199,4 +214,29 @@ func (s *Set) freeWaiter(w *waiter) {
 	w.freed(s)
 	w.next = s.free
 	s.free = w
+}
+
+// Parked visits waiters that have parked, and whose operations have not ended: of most of them, but
+// for the first skip, and reports whether there are more. Where nobody has parked between two calls
+// (Counts) both together visit none twice. It needs the lock, and visit must keep neither.
+func (s *Set) Parked(skip, most int, visit func(op Operation, ctx context.Context)) (more bool) {
+	w := s.parked.head
+	if skip == 0 && s.sleeper != nil {
+		s.sleeper.show(visit)
+	}
+	for ; w != nil && most > 0; w = w.next {
+		if skip > 0 {
+			skip--
+			continue
+		}
+		most--
+		w.show(visit)
+	}
+	return w != nil
+}
+
+func (w *waiter) show(visit func(op Operation, ctx context.Context)) {
+	if w.watch.Linked() {
+		visit(w.op, w.ctx)
+	}
 }

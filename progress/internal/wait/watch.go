@@ -5,6 +5,8 @@ type Watcher interface {
 	// Over is called once for each Watch, which is unlinked already, when its Event has ended or
 	// was given away. The lock is held. It must neither poll nor block.
 	Over()
+	// Waits reports whether a goroutine waits for it. The lock is held.
+	Waits() bool
 }
 
 // Watch links a Watcher to an Event. Parked goroutines have one, and so does what waits for many
@@ -51,4 +53,14 @@ func (ev *Event) tell() {
 		w.Unlink()
 		watcher.Over()
 	}
+}
+
+// Awaited reports whether a goroutine sleeps until the present generation of ev ends.
+func (ev *Event) Awaited() bool {
+	for w := ev.watches; w != nil; w = w.next {
+		if w.watcher.Waits() {
+			return true
+		}
+	}
+	return false
 }

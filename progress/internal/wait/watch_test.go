@@ -13,9 +13,11 @@ import (
 type counter struct {
 	Watch
 	calls int
+	waits bool
 }
 
-func (c *counter) Over() { c.calls++ }
+func (c *counter) Over()       { c.calls++ }
+func (c *counter) Waits() bool { return c.waits }
 
 // Watches are linked and unlinked at random, and a naive model says which of them are told.
 func TestWatches(t *testing.T) {
@@ -26,6 +28,9 @@ func TestWatches(t *testing.T) {
 	var events [3]Event
 	var watches [12]counter
 	on, want := map[int]int{}, make([]int, len(watches)) // event by watch, and calls
+	for w := range watches {
+		watches[w].waits = w%3 == 0
+	}
 	over := func(event int) {
 		for w, ev := range on {
 			if ev == event {
@@ -58,8 +63,15 @@ func TestWatches(t *testing.T) {
 				watches[w].Link(ev, &watches[w])
 				on[w] = event
 			}
+			awaited := [len(events)]bool{}
 			for i := range watches {
 				require.Equal(t, want[i], watches[i].calls)
+				if event, linked := on[i]; linked && watches[i].waits {
+					awaited[event] = true
+				}
+			}
+			for i := range events {
+				require.Equal(t, awaited[i], events[i].Awaited())
 			}
 		}
 	})

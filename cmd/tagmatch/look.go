@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tagmatch/tagmatch/internal/inspect"
+	"github.com/tagmatch/tagmatch/internal/inspect/diagnose"
+	"github.com/tagmatch/tagmatch/internal/inspect/doors"
+	"github.com/tagmatch/tagmatch/internal/inspect/show"
+)
+
+const psHelp = `Ps lists the ranks that run on this host, by jobs: those of this user, and for
+root those of all users. It asks each of them what it does:
+
+  moving       messages move, or nothing is known of a rest
+  waiting      it is in a call, and nothing has moved for so long
+  stuck        the same, and it waits for good: tagmatch dump says why
+  computing    it is in no call, and runs
+  silent       it has not answered within a second, with the reason
+
+Ranks in containers of their own network are seen from inside of these. A rank of
+which TAGMATCH_INSPECT is off is not seen.
+
+Exit code: 0; 1 if there are none.`
+
+const dumpHelp = `Dump says what is wrong with a job on this host, if anything can be seen: who waits
+for whom, where in the program, and what to do. A verdict is certain where two looks
+at the ranks, a fifth of a second apart, exclude everything else; else it says "now".
+
+Then it shows what the ranks do: the calls of the library that they are in, with the
+line of the program; where they are outside of it; receives, messages and sends that
+wait, each with its number and age. Ranks that are alike are shown together.
+
+JOB is the name that ps shows, or its beginning; it may be left out where there is
+one job. With --json the first line has the verdicts, and each rank is one more, an
+object. What an age counts from is when the rank came to rest after it: it is at
+least that.
+
+Exit code: 0; 1 if there is no such job.`
+
+func newPs() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ps",
+		Short: "List the jobs and ranks that run on this host",
+		Long:  psHelp,
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			names, err := running()
+			if err == nil {
+				now, before := lookTwice(contextOf(c), names)
+				err = show.Jobs(c.OutOrStdout(), now, stuckRanks(now, before))
+			}
+			return failed(err)
+		},
+	}
+}
+
+func newDump() *cobra.Command {
+	var asJSON bool
+	var rank int
+	c := &cobra.Command{
+		Use:   "dump [JOB]",
+		Short: "Show what the ranks of a job do",
+		Long:  dumpHelp,
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			names, err := running()
+			if err == nil {
+				names, err = ofJob(names, strings.Join(args, ""))
+			}
+			only := -1
+			if err == nil && c.Flags().Changed("rank") {
+				only, err = indexOfRank(names, rank)
+			}
+			if err == nil {
+				now, before := lookTwice(contextOf(c), names)
+				err = dump(c.OutOrStdout(), now, before, only, asJSON)
+			}
+			return failed(err)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "one JSON object a line: the verdicts, and each rank")
+	c.Flags().IntVar(&rank, "rank", 0, "show only this rank, with the diagnosis of the job")
+	return c
+}
+
+func contextOf(c *cobra.Command) context.Context {
+	if ctx := c.Context(); ctx != nil {
+		return ctx
+	}
+	return context.Background()
+}
+
+// failed makes the error of a command one that is not about its usage.
+func failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{exitFailed, err}
+}
+
+// dump prints the diagnosis, and then what the ranks do, or the one at an index.
+func dump(w io.Writer, now, before []inspect.State, only int, asJSON bool) error {
+	verdicts := diagnosisOf(now, before)
+	stuck, shown := stuckRanks(now, before), now
+	if only >= 0 {
+		shown = now[only : only+1]
+	}
+	if asJSON {
+		return dumpJSON(w, verdicts, shown)
+	}
+	if _, err := fmt.Fprintf(w, "%s\n\n", show.Title(now)); err != nil {
+		return err
+	}
+	if err := writeVerdicts(w, verdicts, now, before); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return show.Ranks(w, shown, stuck)
+}
+
+func dumpJSON(w io.Writer, verdicts []diagnose.Verdict, states []inspect.State) error {
+	enc := json.NewEncoder(w)
+	if err := enc.Encode(struct {
+		Verdicts []diagnose.Verdict `json:"verdicts"`
+	}{verdicts}); err != nil {
+		return err
+	}
+	for i := range states {
+		if err := enc.Encode(&states[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// running lists the doors of ranks; that there is none is an error.
+func running() ([]doors.Name, error) {
+	names, err := doors.Find()
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("no rank runs here that this user may look into: ranks of others, of other containers, and those with TAGMATCH_INSPECT=off are not seen")
+	}
+	return names, err
+}
+
+// ofJob picks the job whose name begins so, or the only one.
+func ofJob(names []doors.Name, job string) (list []doors.Name, err error) {
+	var jobs []string
+	for _, n := range names {
+		if !slices.Contains(jobs, n.Job) {
+			jobs = append(jobs, n.Job)
+		}
+		if strings.HasPrefix(n.Job, job) {
+			list = append(list, n)
+		}
+	}
+	switch {
+	case len(list) == 0:
+		return nil, fmt.Errorf("no job %s runs here; there is %s", job, strings.Join(jobs, ", "))
+	case slices.ContainsFunc(list, func(n doors.Name) bool { return n.Job != list[0].Job }):
+		return nil, fmt.Errorf("several jobs run here, name one of them: tagmatch dump %s", strings.Join(jobs, ", "))
+	}
+	return list, nil
+}
+
+// indexOfRank finds one rank.
+func indexOfRank(names []doors.Name, rank int) (int, error) {
+	for i, n := range names {
+		if n.Rank == rank {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("job %s has no rank %d on this host", names[0].Job, rank)
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/inspect"
+	"github.com/tagmatch/tagmatch/internal/inspect/doors"
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+// TestLook: ps and dump see this process, which is a job of one rank. There may be others.
+func TestLook(t *testing.T) {
+	w, err := p2p.Init(context.Background(), p2p.Config{})
+	require.NoError(t, err)
+	defer w.Close()
+	r := w.Comm().Irecv(0, 0x77, make([]byte, 10))
+	names, err := doors.Find()
+	require.NoError(t, err)
+	job := names[slices.IndexFunc(names, func(n doors.Name) bool { return n.PID == os.Getpid() })].Job
+
+	code, out, errs := command("ps")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "job "+job+": ")
+	code, out, errs = command("dump", job)
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "\n\nNothing is wrong with the job that can be seen: it ")
+	require.Contains(t, out, "\n  receive  from 0, tag 0x77, 10 bytes")
+	code, out, errs = command("dump", job, "--json", "--rank", "0")
+	require.Zero(t, code, errs)
+	var s inspect.State
+	require.True(t, strings.HasPrefix(out, `{"verdicts":null}`+"\n"), out)
+	require.NoError(t, json.Unmarshal([]byte(strings.SplitN(out, "\n", 2)[1]), &s))
+	require.Equal(t, os.Getpid(), s.PID)
+	require.Equal(t, 2, strings.Count(out, "\n"))
+
+	code, out, errs = command("dump", job, "--rank", "1")
+	require.Equal(t, 1, code, out)
+	require.Equal(t, "tagmatch: job "+job+" has no rank 1 on this host\n", errs)
+	code, _, errs = command("dump", "0"+job)
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "tagmatch: no job 0"+job+" runs here; there is ")
+	code, _, _ = command("dump", job, job)
+	require.Equal(t, 2, code)
+	r.Cancel()
+	_, err = r.Wait(context.Background())
+	require.ErrorIs(t, err, p2p.ErrCanceled)
+}
+
+func TestOfJob(t *testing.T) {
+	a, b := doors.Name{Job: "12ab"}, doors.Name{Job: "12cd", Rank: 1}
+	list, err := ofJob([]doors.Name{a, a}, "")
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	list, err = ofJob([]doors.Name{a, b}, "12c")
+	require.NoError(t, err)
+	require.Equal(t, []doors.Name{b}, list)
+	for _, job := range []string{"", "12"} {
+		_, err = ofJob([]doors.Name{a, b}, job)
+		require.EqualError(t, err, "several jobs run here, name one of them: tagmatch dump 12ab, 12cd")
+	}
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/tagmatch/tagmatch/internal/inspect"
+	"github.com/tagmatch/tagmatch/internal/inspect/diagnose"
+	"github.com/tagmatch/tagmatch/internal/inspect/doors"
+)
+
+const (
+	// betweenLooks is long beside what a message or a collective call takes, so that a job in which
+	// anything moves is seen to move.
+	betweenLooks = 200 * time.Millisecond
+
+	columns = 80
+)
+
+// lookTwice asks ranks for their states, and again when all have answered and some time is over.
+func lookTwice(ctx context.Context, names []doors.Name) (now, before []inspect.State) {
+	before = doors.States(ctx, names)
+	select {
+	case <-time.After(betweenLooks):
+	case <-ctx.Done():
+	}
+	return doors.States(ctx, names), before
+}
+
+// diagnosisOf is what is wrong with a job.
+func diagnosisOf(now, before []inspect.State) []diagnose.Verdict {
+	return diagnose.Diagnose(doors.Look(now), doors.Look(before))
+}
+
+// stuckRanks finds the ranks of all jobs that are certain to wait for good. Of a mismatch that is
+// said of the first rank alone.
+func stuckRanks(now, before []inspect.State) func(job string, rank int) bool {
+	stuck := map[string][]int{}
+	for _, s := range now {
+		if _, known := stuck[s.Job]; known {
+			continue
+		}
+		stuck[s.Job] = nil
+		for _, v := range diagnosisOf(ofOneJob(now, s.Job), ofOneJob(before, s.Job)) {
+			switch {
+			case !v.Certain || !v.Class.Deadlock():
+			case v.Class == diagnose.Mismatch:
+				stuck[s.Job] = append(stuck[s.Job], v.Ranks[0])
+			default:
+				stuck[s.Job] = append(stuck[s.Job], v.Ranks...)
+			}
+		}
+	}
+	return func(job string, rank int) bool { return slices.Contains(stuck[job], rank) }
+}
+
+func ofOneJob(states []inspect.State, job string) (list []inspect.State) {
+	for _, s := range states {
+		if s.Job == job {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// writeVerdicts writes what is wrong, or that nothing is known to be, and what the job does then.
+func writeVerdicts(w io.Writer, verdicts []diagnose.Verdict, now, before []inspect.State) error {
+	if len(verdicts) != 0 {
+		return diagnose.Write(w, verdicts, columns)
+	}
+	does := "it moves"
+	if !slices.ContainsFunc(now, func(s inspect.State) bool { return movedSince(&s, before) }) {
+		does = "it rests at the moment"
+	}
+	_, err := fmt.Fprintf(w, "Nothing is wrong with the job that can be seen: %s.\n", does)
+	return err
+}
+
+// movedSince reports whether anything has moved at a rank since the look before.
+func movedSince(s *inspect.State, before []inspect.State) bool {
+	i := slices.IndexFunc(before, func(b inspect.State) bool { return b.Rank == s.Rank })
+	return s.Silent == "" && (i < 0 || before[i].Moved != s.Moved)
+}

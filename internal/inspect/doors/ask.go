@@ -1,0 +1,78 @@
+package doors
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+)
+
+// Why a rank does not answer.
+const (
+	Stopped = "its process is stopped"
+	Blocked = "its process is in an uninterruptible system call"
+	Gone    = "its process has ended"
+	Busy    = "its process is there, and has not answered in time"
+)
+
+var errUnsupported = fmt.Errorf("ranks on %s cannot be looked into: only Linux has the sockets for it", runtime.GOOS)
+
+// mostAnswer bounds what is read of an answer.
+const mostAnswer = 4 << 20
+
+// Ask asks one question at a door, and returns the lines of the answer. pid is the process that has
+// opened it, as this one sees it; 0: not known. An error of ctx says that nobody has answered.
+func Ask(ctx context.Context, n Name, request string) (lines [][]byte, pid int, err error) {
+	if !supported {
+		return nil, 0, errUnsupported
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", n.String())
+	if err != nil {
+		return nil, 0, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	uid, pid, err := peer(conn.(*net.UnixConn))
+	if err == nil && uid != n.UID && uid != 0 {
+		err = fmt.Errorf("the door of rank %d is of user %d, and its name says %d: somebody has put another one in its place", n.Rank, uid, n.UID)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	answer, err := exchange(conn, request)
+	if ctx.Err() != nil {
+		return nil, pid, ctx.Err()
+	}
+	if err != nil {
+		return nil, pid, err
+	}
+	return answer, pid, nil
+}
+
+func exchange(conn net.Conn, request string) (lines [][]byte, err error) {
+	if _, err := io.WriteString(conn, request+"\n"); err != nil {
+		return nil, err
+	}
+	all, err := io.ReadAll(io.LimitReader(conn, mostAnswer+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(all) > mostAnswer {
+		return nil, fmt.Errorf("the answer is longer than %d bytes", mostAnswer)
+	}
+	if len(all) == 0 || all[len(all)-1] != '\n' {
+		return nil, errors.New("the answer was broken off: others ask there too, or the rank is ending")
+	}
+	lines = bytes.Split(all[:len(all)-1], []byte("\n"))
+	var r refusal
+	if json.Unmarshal(lines[0], &r) == nil && r.Error != "" {
+		return nil, fmt.Errorf("the rank answers: %s", r.Error)
+	}
+	return lines, nil
+}

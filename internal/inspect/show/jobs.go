@@ -1,0 +1,89 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tagmatch/tagmatch/internal/inspect"
+)
+
+// Stuck reports whether a rank of a job is known to wait for good.
+type Stuck func(job string, rank int) bool
+
+// Jobs lists the ranks of jobs, whose states are sorted by job and rank, a line each.
+func Jobs(w io.Writer, states []inspect.State, stuck Stuck) error {
+	var b strings.Builder
+	for job := range byJob(states) {
+		fmt.Fprintln(&b, Title(job))
+		fmt.Fprintf(&b, "%6s %8s  %-10s %s\n", "rank", "pid", "host", "state")
+		for i := range job {
+			s := &job[i]
+			fmt.Fprintln(&b, cut(fmt.Sprintf("%6d %8d  %-10s %s", s.Rank, s.PID, s.Host, Summary(s, stuck(s.Job, s.Rank)))))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// byJob gives the states of each job.
+func byJob(states []inspect.State) func(func([]inspect.State) bool) {
+	return func(yield func([]inspect.State) bool) {
+		for len(states) > 0 {
+			n := slices.IndexFunc(states, func(s inspect.State) bool { return s.Job != states[0].Job })
+			if n < 0 {
+				n = len(states)
+			}
+			if !yield(states[:n]) {
+				return
+			}
+			states = states[n:]
+		}
+	}
+}
+
+// Title is a line about a job.
+func Title(states []inspect.State) string {
+	line := "job " + states[0].Job
+	i := slices.IndexFunc(states, func(s inspect.State) bool { return s.Silent == "" })
+	if i < 0 {
+		return cut(fmt.Sprintf("%s: %s, of which none answers", line, count(len(states), "rank")))
+	}
+	s := &states[i]
+	return cut(fmt.Sprintf("%s: %s, %d of %d ranks, started %s ago, by %s over %s", line, s.Program, len(states), s.Size,
+		span(s.At.Sub(s.Started).Round(time.Millisecond)), s.Transport, s.Device))
+}
+
+// Ranks writes what the ranks of a job do. Those that are alike are told of together.
+func Ranks(w io.Writer, states []inspect.State, stuck Stuck) error {
+	type group struct {
+		ranks []int
+		first *inspect.State
+		lines []string
+	}
+	var groups []*group
+	known := map[string]*group{}
+	for i := range states {
+		s := &states[i]
+		lines := of(s)
+		k := strings.Join(append(lines, s.Phase, Summary(s, stuck(s.Job, s.Rank))), "\n")
+		g := known[k]
+		if g == nil {
+			g = &group{first: s, lines: lines}
+			known[k] = g
+			groups = append(groups, g)
+		}
+		g.ranks = append(g.ranks, s.Rank)
+	}
+	var b strings.Builder
+	for _, g := range groups {
+		fmt.Fprintln(&b, heading(g.ranks, g.first, stuck(g.first.Job, g.first.Rank)))
+		for _, line := range g.lines {
+			fmt.Fprintln(&b, line)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
