@@ -167,9 +167,9 @@ type Peer struct {
 	Came uint64 `json:"came,omitempty"` // charged, of credit.Account.Usage
 
 	// Episode is that of the sends to the peer, odd while they are held up, and Seen the one of the
-	// peer's last HELD (both of package flow). Credit in all: Allowed is what this rank knows that it
-	// has at the peer, Granted what it has given the peer, also where that has not been told. Asked
-	// is the WANTs that the peer was told since the start, Heard those of the peer.
+	// peer's last HELD (both of package flow). Credit in all: Allowed is what this rank knows that
+	// it has at the peer, Granted what it has given the peer, also where that has not been told.
+	// Asked is the WANTs that the peer was told since the start, Heard those of the peer.
 	Episode uint32 `json:"episode,omitempty"`
 	Seen    uint32 `json:"seen,omitempty"`
 	Allowed uint64 `json:"allowed,omitempty"`
