@@ -179,7 +179,7 @@ func (e *Engine) configure() error {
 	e.sources.init()
 	e.contexts.owner, e.contexts.mask = c.Contexts, c.ContextMask
 	e.peers = make([]*peer, c.Size)
-	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual, Rests: e.markLocked}
+	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual, Rests: func() { e.markLocked(time.Now()) }}
 	if c.PollingEnded != nil {
 		w.PollingEnded = e.pollingEndedLocked
 	}

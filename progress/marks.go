@@ -6,8 +6,8 @@ import (
 )
 
 // mark is how far an engine had come at some time: what was posted or had arrived by then is at
-// least as old. Marks are made before a goroutine sleeps, mostly by those that have looked at a
-// clock anyway, and by looks. So an engine that has come to rest knows since when.
+// least as old. Marks are made before a goroutine sleeps, and by looks. So an engine that has come to
+// rest knows since when.
 type mark struct {
 	at      time.Time
 	posted  uint64 // matching.Posted.NextSeq
@@ -57,15 +57,11 @@ func (l marks) since(n uint64, count func(*mark) uint64) (at time.Time, ok bool)
 	return l[i].at, true
 }
 
-// markLocked makes a mark, unless nothing has moved since the last one. at is the time if it has
-// just been read, else zero.
+// markLocked makes a mark, unless nothing has moved since the last one.
 func (e *Engine) markLocked(at time.Time) {
 	moved := e.movedLocked()
 	if n := len(e.marks); n != 0 && e.marks[n-1].moved == moved {
 		return
-	}
-	if at.IsZero() {
-		at = time.Now()
 	}
 	e.marks.add(mark{at, e.posted.NextSeq(), e.unexp.LastSeq(), moved})
 }

@@ -201,7 +201,6 @@ func (s *Set) rounds(ctx context.Context, ev *Event, op Operation, gen uint64) b
 	for t := newTurn(!s.parksSoon() && s.goroutinesWait()); ; {
 		p := s.sharing.policy(s.cfg.SpinLimit, t.runnable, transferTime(op))
 		if t.over(&p) {
-			s.rests(t.start.Add(t.elapsed))
 			return false
 		}
 		if s.oneP && t.elapsed >= spinBusy {

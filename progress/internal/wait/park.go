@@ -61,6 +61,7 @@ func (s *Set) park(ctx context.Context, ev *Event, op Operation, gen uint64, rol
 	w := s.newWaiter(ev)
 	w.op, w.ctx = op, ctx
 	s.parks++
+	s.rests()
 	if role && s.cfg.Manual && !s.stopping {
 		s.sleep(ctx, w, gen)
 	} else {
@@ -120,7 +121,7 @@ func (s *Set) waitTransport() {
 	if s.e.Refused() {
 		retry = time.AfterFunc(retryTick, s.wakeTransport)
 	}
-	s.rests(time.Time{})
+	s.rests()
 	s.sleeps++
 	s.untimed = retry == nil
 	s.mu.Unlock()
@@ -136,9 +137,9 @@ func (s *Set) waitTransport() {
 }
 
 // rests tells the engine that a goroutine is about to sleep.
-func (s *Set) rests(at time.Time) {
+func (s *Set) rests() {
 	if s.cfg.Rests != nil {
-		s.cfg.Rests(at)
+		s.cfg.Rests()
 	}
 }
 

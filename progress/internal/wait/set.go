@@ -35,10 +35,7 @@ type Config struct {
 	SpinLimit    time.Duration // polling before a waiter parks; 0 adaptive, at most 50 us; below 0 parks at once
 	Manual       bool          // no progress goroutine: a waiter sleeps in the transport
 	PollingEnded func()        // called with the lock held when nobody polls any more, unless Set.Large is 0; nil: nothing
-
-	// Rests is called with the lock held when a goroutine has polled for long enough and is about
-	// to sleep. at is the time if it has looked at a clock, else zero; nil: nothing.
-	Rests func(at time.Time)
+	Rests        func()        // called with the lock held when a goroutine is about to sleep; nil: nothing
 }
 
 // Set is the goroutines that wait on one engine, the progress goroutine included. Fields without a
