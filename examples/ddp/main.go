@@ -63,10 +63,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if g.Rank() == 0 {
-		fmt.Printf("%d of %d ranks, %d steps, weights %.4f\n", g.Size(), w.Size(), m.step, m.weights[:3])
-	}
 	death.Stop() // the training is over
+	fmt.Printf("%d of %d ranks, %d steps, weights %.4f\n", g.Size(), w.Size(), m.step, m.weights[:3])
 	if err := w.Shutdown(ctx); err != nil && !errors.Is(err, p2p.ErrPeerLost) {
 		log.Fatal(err)
 	}
