@@ -95,8 +95,8 @@ func flood(how string) error {
 		began := time.Now()
 		for _, t := range list {
 			for ; t.hits.Load() < hits; time.Sleep(time.Millisecond) {
-				if time.Since(began) > hitsTime {
-					return fmt.Errorf("%s %s has had %d connections after %v, want %d", t.network, t.at, t.hits.Load(), hitsTime, hits)
+				if time.Since(began) > testlevel.Patience(hitsTime) {
+					return fmt.Errorf("%s %s has had %d connections after %v, want %d", t.network, t.at, t.hits.Load(), time.Since(began), hits)
 				}
 			}
 		}
