@@ -22,21 +22,20 @@ type noteKind uint8
 
 const (
 	noteSend      noteKind = iota // Isend, Issend
-	noteSendCall                  // Send, Ssend
 	noteRecv                      // Irecv
+	noteNull                      // see Engine.Null
+	noteSendCall                  // Send, Ssend
 	noteRecvCall                  // Recv
 	noteProbeCall                 // Probe, Mprobe
 	noteAllocCall                 // RecvAlloc
 	noteFlush
 	noteAbandoned // see opAbandoned
-	noteNull      // see Engine.Null
 )
 
-func (k noteKind) sends() bool    { return k <= noteSendCall }
-func (k noteKind) receives() bool { return k >= noteRecv && k <= noteAllocCall }
-
-// named reports whether the program has a Request.
-func (k noteKind) named() bool { return k == noteSend || k == noteRecv || k == noteNull }
+func (k noteKind) sends() bool { return k == noteSend || k == noteSendCall }
+func (k noteKind) receives() bool {
+	return k == noteRecv || k >= noteRecvCall && k <= noteAllocCall
+}
 
 // record is what is known of one operation, from its post until its outcome is taken; requests
 // refer to it for longer. Fields without a word are guarded by Engine.mu until the operation has
@@ -295,8 +294,18 @@ func (r *record) forgotten() bool {
 
 // warnOpen tells of requests and messages that the program has left when the engine ends.
 func (c *engineCheck) warnOpen(e *Engine) {
-	for _, r := range c.requests((*record).forgotten) {
-		e.log.Warn("request was never completed", "rank", e.cfg.Rank, "request", r.String(), "state", r.state(), "posted", r.posted.String())
+	rs := c.requests((*record).forgotten)
+	places, first := map[string]int{}, map[string]*record{}
+	for _, r := range rs {
+		at := r.posted.Caller()
+		if places[at]++; places[at] == 1 {
+			first[at] = r
+		}
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(places), func(a, b string) int { return int(first[a].seq) - int(first[b].seq) }) {
+		r := first[at]
+		e.log.Warn("requests that were posted here were never completed", "rank", e.cfg.Rank, "posted", at, "requests", places[at],
+			"first", r.String(), "state", r.state())
 	}
 	if n := e.unexp.Len(); n != 0 {
 		var b bytes.Buffer

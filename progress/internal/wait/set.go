@@ -35,7 +35,10 @@ type Config struct {
 	SpinLimit    time.Duration // polling before a waiter parks; 0 adaptive, at most 50 us; below 0 parks at once
 	Manual       bool          // no progress goroutine: a waiter sleeps in the transport
 	PollingEnded func()        // called with the lock held when nobody polls any more, unless Set.Large is 0; nil: nothing
-	Rests        func()        // called with the lock held when a goroutine is about to sleep; nil: nothing
+
+	// Rests is called with the lock held, and the time, when a goroutine is about to sleep; nil:
+	// nothing.
+	Rests func(at time.Time)
 }
 
 // Set is the goroutines that wait on one engine, the progress goroutine included. Fields without a
@@ -72,8 +75,10 @@ type Set struct {
 	loop      loopState
 	stopping  bool      // Stop was called
 	awake     sync.Cond // stopping: the sleeper has left Transport.Wait
-	parks     uint64    // waiters that have parked so far
-	sleeps    uint64    // waits for events in the transport so far
+	spinning  time.Time // when the wait of the poller began, while it looks at the clock; else zero
+	stopwatch stopwatch
+	parks     uint64 // waiters that have parked so far
+	sleeps    uint64 // waits for events in the transport so far
 }
 
 // Init makes a Set of the zero value, for those who wait on e, which mu guards. tr is what e polls.
@@ -82,6 +87,7 @@ func (s *Set) Init(mu *Lock, e Engine, tr Transport, cfg Config) {
 	s.yield = timedYield
 	s.runnable = []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}
 	s.awake.L = mu
+	s.stopwatch.base = time.Now()
 	s.loop.init()
 	s.survey()
 }
