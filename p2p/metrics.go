@@ -1,5 +1,7 @@
 package p2p
 
+import "time"
+
 // Metrics are counters of what a World has done so far, and a few present values.
 type Metrics struct {
 	Device    string   // the wires in use: "shm", "tcp", "shm+tcp", or "loop" inside a process
@@ -24,12 +26,30 @@ type Counters struct {
 	PeersLost                uint64 // ranks
 	Parks                    uint64 // waits that slept, after polling in vain
 
+	// Bytes of EagerSent, EagerReceived, RndvReceived, and of RndvSent once they are received:
+	// whole messages, also where they were cut (Truncated).
+	EagerSentBytes, EagerReceivedBytes uint64
+	RndvSentBytes, RndvReceivedBytes   uint64
+
+	// Waited is the time that goroutines have waited in calls, all of them added up, those that
+	// still do included. The first microseconds of a wait, which look at no clock, do not count, nor
+	// do loops of calls that do not block, such as Test.
+	Waited time.Duration
+
 	PostedNow       int   // receives that wait for a message
 	UnexpectedNow   int   // messages that wait for a receive
 	UnexpectedBytes int64 // their memory here, see Config.UnexpectedLimit
 	UnexpectedPeak  int64 // maximum of UnexpectedBytes so far
 	QueuedBytes     int64 // memory of queued sends, see Config.SendLimit
 	HeldNow         int   // ranks for whose credit sends of this rank wait
+	OperationsNow   int   // under way, those of blocking calls too, and UnreportedNow
+
+	// UnreportedNow is about how many requests have ended that no Wait, Test or Queue has reported;
+	// 0 where the library keeps memory for more than 512 others, as there have been many before. It
+	// grows where a program forgets its requests.
+	UnreportedNow int
+
+	OldestWait time.Duration // since the oldest wait began that goes on; 0: none does
 
 	// UnexpectedBySize divides Unexpected by size: up to 64 B, 1 KiB, 16 KiB, 256 KiB, 4 MiB, and
 	// longer messages.
@@ -59,8 +79,28 @@ type Offload struct {
 	Dormant  int // of InDevice: those that the device cannot match yet; an estimate
 }
 
-// Metrics returns the counters as they are now. What it returns is the caller's.
+// Metrics returns the counters as they are now. What it returns is the caller's. Any goroutine may
+// call it at any time: it holds up messages for some 20 us at a time.
 func (w *World) Metrics() Metrics {
 	m, wires := w.eng.Metrics(), w.eng.Wires()
 	return Metrics{w.deviceName(wires), wires, w.transport(), Counters(m.Counters), Offload(m.Offload)}
+}
+
+// Traffic is the bytes of messages that this rank has exchanged with another one, or with itself,
+// counted as in Counters.
+type Traffic struct {
+	Rank                     int // of the World
+	EagerSent, EagerReceived uint64
+	RndvSent, RndvReceived   uint64
+}
+
+// Traffic lists the ranks with which bytes were exchanged, in ascending order. The slice is the
+// caller's. Ranks that are lost stay in it.
+func (w *World) Traffic() []Traffic {
+	list := w.eng.Traffic()
+	out := make([]Traffic, len(list))
+	for i, t := range list {
+		out[i] = Traffic(t)
+	}
+	return out
 }

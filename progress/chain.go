@@ -73,6 +73,7 @@ func (e *Engine) postChainLocked() {
 		m, o := &msgs[i], &c.outs[i]
 		if i < sent {
 			p.out.Charge(unexpected.EagerCost(len(m.Payload)))
+			p.sentBytes.eager += uint64(len(m.Payload))
 			*o.out = e.sentLocked(p.rank, m.Tag, m.Payload).request().Mark(o.mark)
 		} else {
 			*o.out = e.isendLocked(p.rank, m.Tag, m.Payload).Mark(o.mark)

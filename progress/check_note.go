@@ -22,21 +22,20 @@ type noteKind uint8
 
 const (
 	noteSend      noteKind = iota // Isend, Issend
-	noteSendCall                  // Send, Ssend
 	noteRecv                      // Irecv
+	noteNull                      // see Engine.Null
+	noteSendCall                  // Send, Ssend
 	noteRecvCall                  // Recv
 	noteProbeCall                 // Probe, Mprobe
 	noteAllocCall                 // RecvAlloc
 	noteFlush
 	noteAbandoned // see opAbandoned
-	noteNull      // see Engine.Null
 )
 
-func (k noteKind) sends() bool    { return k <= noteSendCall }
-func (k noteKind) receives() bool { return k >= noteRecv && k <= noteAllocCall }
-
-// named reports whether the program has a Request.
-func (k noteKind) named() bool { return k == noteSend || k == noteRecv || k == noteNull }
+func (k noteKind) sends() bool { return k == noteSend || k == noteSendCall }
+func (k noteKind) receives() bool {
+	return k == noteRecv || k >= noteRecvCall && k <= noteAllocCall
+}
 
 // record is what is known of one operation, from its post until its outcome is taken; requests
 // refer to it for longer. Fields without a word are guarded by Engine.mu until the operation has

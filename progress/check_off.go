@@ -18,14 +18,14 @@ type (
 
 const (
 	noteSend noteKind = iota
-	noteSendCall
 	noteRecv
+	noteNull
+	noteSendCall
 	noteRecvCall
 	noteProbeCall
 	noteAllocCall
 	noteFlush
 	noteAbandoned
-	noteNull
 )
 
 func (*Op) takeNote(noteKind)                  {}

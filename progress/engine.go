@@ -86,8 +86,9 @@ type Engine struct {
 
 	held map[request]*Message // those that have a rendezvous request, by it; nil until there is one
 
-	ops    opPool
-	sent   opPool // of calls that end at once
+	ops    opPool // of Requests
+	sent   opPool // of Requests that have ended at once
+	calls  opPool // of calls that wait
 	queues queues
 
 	chain    chain
@@ -132,7 +133,7 @@ func New(cfg Config, newTransport func(sink transport.Sink) (transport.Transport
 		return nil, fmt.Errorf("progress: transport: %w", err)
 	}
 	e.tr, e.caps = tr, tr.Caps()
-	e.ops.e, e.sent.e, e.sent.born, e.queues.e = e, e, true, e
+	e.ops.e, e.calls.e, e.sent.e, e.sent.born, e.queues.e = e, e, e, true, e
 	e.stages.most, e.vectors.most = keptStages, keptVectors
 	if err := e.configure(); err != nil {
 		_ = tr.Close()

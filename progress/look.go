@@ -134,16 +134,15 @@ func (l *looker) all() *Look {
 
 // looker is a look at an engine. Its pieces, and what they use, need the engine's lock.
 type looker struct {
-	e        *Engine
-	run      func(piece) bool // constant: calls it; of a benchmark: with a clock
-	look     *Look
-	posts    uint64 // matching.Posted.NextSeq at the beginning
-	parks    uint64 // that there have been at the beginning
-	marks    marks  // a copy
-	batch    []seen // of the present piece
-	groups   map[Unfinished]*Group
-	underWay int    // operations
-	last     *Group // of the one that was counted last: the next is often alike
+	e      *Engine
+	run    func(piece) bool // constant: calls it; of a benchmark: with a clock
+	look   *Look
+	posts  uint64 // matching.Posted.NextSeq at the beginning
+	parks  uint64 // that there have been at the beginning
+	marks  marks  // a copy
+	batch  []seen // of the present piece
+	groups map[Unfinished]*Group
+	last   *Group // of the one that was counted last: the next is often alike
 }
 
 // seen is one operation or message.
@@ -167,9 +166,25 @@ func (l *looker) inPieces(p piece) {
 			l.count(&l.batch[i])
 		}
 		l.batch = l.batch[:0]
-		for i := 0; l.e.mu.Wanted() && i < mostYields; i++ { // else sync.Mutex would give it to this goroutine again
-			runtime.Gosched()
-		}
+		l.e.letOthers()
+	}
+}
+
+// inPieces takes the lock for each piece.
+func (e *Engine) inPieces(p piece) {
+	for more := true; more; {
+		e.mu.Lock()
+		more = p()
+		e.mu.Unlock()
+		e.letOthers()
+	}
+}
+
+// letOthers lets those have the lock who want it: else sync.Mutex would give it to this goroutine
+// again.
+func (e *Engine) letOthers() {
+	for i := 0; e.mu.Wanted() && i < mostYields; i++ {
+		runtime.Gosched()
 	}
 }
 
@@ -195,7 +210,6 @@ func (l *looker) age(n uint64, count func(*mark) uint64) time.Duration {
 
 // add keeps what is seen of an operation for count.
 func (l *looker) add(op *Op, seq uint64) {
-	l.underWay++
 	s := seen{u: op.unfinished(), seq: seq, awaited: op.Awaited()}
 	if s.u.Peer == AnySource && op.peer < AnySource {
 		s.from = l.e.sources.group(op.peer).members
@@ -222,11 +236,8 @@ func (l *looker) table(t *slots) piece {
 	return func() bool {
 		to := min(from+pieceMost, len(t.entries))
 		for i := range t.entries[from:to] {
-			switch op := t.entries[from+i].op; {
-			case op == nil || op.state == opOffloaded: // those are posted too
-			case op.state == opAbandoned: // its receive has ended
-				l.underWay++
-			default:
+			// Those that are offloaded are posted too, and the receive of an abandoned one has ended.
+			if op := t.entries[from+i].op; op != nil && op.state != opOffloaded && op.state != opAbandoned {
 				l.add(op, 0)
 			}
 		}
@@ -366,15 +377,8 @@ func (l *looker) settle() (more bool) {
 	return false
 }
 
-// open counts the requests that are open: operations that are neither under way nor free.
 func (l *looker) open() (more bool) {
-	e := l.e
-	if n, ok := e.ops.outside(freeMost); ok {
-		l.look.Open = max(0, n-l.underWay-len(e.flushers)-len(e.backlog.rooms))
-	}
-	if n, ok := e.sent.outside(freeMost); ok {
-		l.look.Open += n
-	}
+	l.look.Open = l.e.openLocked()
 	return false
 }
 

@@ -144,12 +144,13 @@ func (m *Message) Discard() {
 	}
 	if u := m.eager; u != nil {
 		m.eager = nil
-		e.m.EagerReceived++
+		e.tookEagerLocked(u)
 		e.dropLocked(u)
 		return
 	}
-	e.m.RndvReceived++
-	e.peers[m.read.src].fin(m.read.appCtx)
+	p := e.peers[m.read.src]
+	p.cameRndv(m.read.total)
+	p.fin(m.read.appCtx)
 }
 
 // copyOut receives an eager message.

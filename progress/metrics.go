@@ -1,6 +1,9 @@
 package progress
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Metrics counts what an engine did, and holds a few present values.
 type Metrics struct {
@@ -30,12 +33,19 @@ type Counters struct {
 	PeersLost                uint64
 	Parks                    uint64 // waiters that slept
 
+	EagerSentBytes, EagerReceivedBytes uint64        // of those messages
+	RndvSentBytes, RndvReceivedBytes   uint64        // of those that have been read
+	Waited                             time.Duration // by all goroutines, but for first polls
+
 	PostedNow       int   // receives that wait for a message
 	UnexpectedNow   int   // messages that wait for a receive
 	UnexpectedBytes int64 // memory that they take, records included
 	UnexpectedPeak  int64 // the most there ever were
 	QueuedBytes     int64 // memory that sends take which wait for room or credit
 	HeldNow         int   // peers that sends are held up to
+	OperationsNow   int   // under way, and UnreportedNow
+	UnreportedNow   int   // see Engine.openLocked
+	OldestWait      time.Duration
 
 	UnexpectedBySize [SizeClasses]uint64
 }
@@ -83,6 +93,9 @@ func (m *Metrics) failed(err error) {
 
 // Metrics returns the counters as they are now.
 func (e *Engine) Metrics() Metrics {
+	var t Traffic
+	e.eachTraffic(t.add)
+	oldest := e.oldestWait(time.Now())
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	m := e.m
@@ -94,6 +107,11 @@ func (e *Engine) Metrics() Metrics {
 	m.UnexpectedBytes, m.UnexpectedPeak = e.unexp.Memory()
 	m.QueuedBytes = e.backlog.bytes
 	m.RequestsNow, m.ReadsNow = e.sends.used, e.reads.used
+	m.EagerSentBytes, m.EagerReceivedBytes = t.EagerSent, t.EagerReceived
+	m.RndvSentBytes, m.RndvReceivedBytes = t.RndvSent, t.RndvReceived
+	m.Waited, m.OldestWait = e.wait.Waited(time.Now()), oldest
+	m.UnreportedNow = e.openLocked()
+	m.OperationsNow = e.underWayLocked() + m.UnreportedNow
 	return m
 }
 

@@ -105,12 +105,24 @@ type opPool struct {
 // newOpLocked is an operation that is posted next. It is small enough to be inlined.
 func (e *Engine) newOpLocked(kind noteKind, peer int, tag, mask uint64, buf []byte) *Op {
 	e.mu.AssertHeld("the pool of operations")
-	op := e.ops.take()
+	op := e.pool(kind).take()
 	op.move(opNew)
 	op.sync, op.kind, op.canceled, op.back = false, kindReceive, false, false
 	op.peer, op.tag, op.mask, op.buf = peer, tag, mask, buf
 	op.takeNote(kind)
 	return op
+}
+
+// named reports whether the program has a Request.
+func (k noteKind) named() bool { return k <= noteNull }
+
+// pool is where operations of a kind come from: what is out of ops once it has ended is a request
+// that nobody has completed.
+func (e *Engine) pool(kind noteKind) *opPool {
+	if kind.named() {
+		return &e.ops
+	}
+	return &e.calls
 }
 
 // sentLocked is the operation of an Isend that has ended at once.

@@ -196,6 +196,7 @@ func (p *peer) launch(op *Op) bool {
 		op.endSend(Status{}, err) // no loss, which the transport would have reported first
 	case eager:
 		p.sent(op.tag, unexpected.EagerCost(size))
+		p.sentBytes.eager += uint64(size)
 		e.m.EagerSent++
 		op.complete(e.sentStatus(op.tag, size), nil)
 	default:

@@ -29,8 +29,10 @@ type peer struct {
 	ctrls   [][]byte
 
 	from      int // receives from it in the posted-receive queue
+	sentBytes moved
 	out       flow.Sender[Op]
 	requests  int // rendezvous sends that have a slot in Engine.sends
+	cameBytes moved
 	in        flow.Receiver
 	withdraws []uint32 // requests that it has withdrawn, and that the device may have matched
 

@@ -191,10 +191,16 @@ func (e *Engine) takeLocked(m *unexpected.Message, buf []byte) (Status, error) {
 // tookLocked drops an unexpected eager message of which n bytes were copied.
 func (e *Engine) tookLocked(m *unexpected.Message, n int) (Status, error) {
 	st := Status{int(m.Src), m.Tag, int64(len(m.Data))}
-	e.m.EagerReceived++
+	e.tookEagerLocked(m)
 	err := e.truncatedLocked(n, uint64(len(m.Data)))
 	e.dropLocked(m)
 	return st, err
+}
+
+// tookEagerLocked counts an unexpected eager message that was received.
+func (e *Engine) tookEagerLocked(m *unexpected.Message) {
+	e.m.EagerReceived++
+	e.peers[m.Src].cameBytes.eager += uint64(len(m.Data))
 }
 
 // dropLocked frees an unexpected message that a receive has matched, and gives back its credit.

@@ -282,7 +282,7 @@ func (op *Op) readEnded() {
 		return
 	}
 	p.fin(r.appCtx)
-	e.m.RndvReceived++
+	p.cameRndv(r.total)
 	op.complete(Status{r.src, op.tag, int64(r.total)}, e.truncatedLocked(int(r.want), r.total))
 }
 

@@ -84,6 +84,7 @@ func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
 		return false // the slow path handles the error
 	}
 	p.out.Charge(cost)
+	p.sentBytes.eager += uint64(len(buf))
 	e.m.EagerSent++
 	return true
 }

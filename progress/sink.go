@@ -149,6 +149,7 @@ func (p *peer) arrive(tag uint64, payload []byte) (consumed uint64) {
 	}
 	if ok {
 		op.unposted()
+		p.cameBytes.eager += uint64(len(payload))
 		op.deliver(p.rank, tag, payload)
 		if e.posted.Len() == 0 {
 			e.tr.Enough() // further ones would be unexpected: the program may post receives for them first
@@ -220,6 +221,7 @@ func (s *sink) Fin(src int, appCtx uint32) {
 		return
 	}
 	if op := e.requestOfLocked(src, appCtx); op != nil {
+		e.peers[src].sentBytes.rndv += uint64(len(op.buf))
 		op.endRequest(e.sentStatus(op.tag, len(op.buf)), e.contexts.barredBy(op.tag)) // perhaps of a message that was discarded
 	}
 }

@@ -72,8 +72,9 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 	}
 	if eager {
 		e.m.EagerReceived++
+		p.cameBytes.eager += n
 	} else {
-		e.m.RndvReceived++
+		p.cameRndv(n)
 	}
 	got := min(n, uint64(len(op.buf)))
 	op.complete(Status{p.rank, op.tag, int64(n)}, e.truncatedLocked(int(got), n))

@@ -79,17 +79,18 @@ func (s *Set) AwaitOwn(ctx context.Context, ev *Event, op Operation) (unmarked b
 // awaitSlow is Await after the first polls; role reports whether the caller has the poller role.
 func (s *Set) awaitSlow(ctx context.Context, ev *Event, op Operation, gen uint64, role bool) error {
 	s.waited()
+	var began time.Time // when it has looked at a clock first
 	for {
 		if !role {
 			role = s.follow(ev, gen)
 		}
 		if role && ev.Pending(gen) {
-			s.spin(ctx, ev, op, gen)
+			s.spin(ctx, ev, op, gen, &began)
 		}
 		var err error
 		if ev.Pending(gen) {
 			if err = ctx.Err(); err == nil {
-				role = s.park(ctx, ev, op, gen, role)
+				role = s.park(ctx, ev, op, gen, role, &began)
 			}
 		}
 		if err != nil || !ev.Pending(gen) {
@@ -180,11 +181,11 @@ func (s *Set) follow(ev *Event, gen uint64) bool {
 
 // spin polls, with the role, until op or ctx has ended or the budget is used up. At its end it has
 // yielded to the Go scheduler, and, unless that is known to be costly, to the kernel.
-func (s *Set) spin(ctx context.Context, ev *Event, op Operation, gen uint64) {
+func (s *Set) spin(ctx context.Context, ev *Event, op Operation, gen uint64, began *time.Time) {
 	if !s.parksSoon() { // else it would have to arm again
 		s.disarm()
 	}
-	if s.cfg.SpinLimit >= 0 && s.rounds(ctx, ev, op, gen) {
+	if s.cfg.SpinLimit >= 0 && s.timedRounds(ctx, ev, op, gen, began) {
 		return
 	}
 	s.mu.Unlock()
@@ -196,9 +197,23 @@ func (s *Set) spin(ctx context.Context, ev *Event, op Operation, gen uint64) {
 	s.pollFor(ev, gen, min(afterYield, s.hold))
 }
 
+// timedRounds is rounds, and counts its time. A round in which op ends is not counted.
+func (s *Set) timedRounds(ctx context.Context, ev *Event, op Operation, gen uint64, began *time.Time) bool {
+	t := newTurn(!s.parksSoon() && s.goroutinesWait())
+	if began.IsZero() {
+		*began = t.start
+	}
+	s.spinning = *began
+	s.stopwatch.start(t.start)
+	over := s.rounds(ctx, ev, op, gen, &t)
+	s.stopwatch.stop(t.start.Add(t.elapsed))
+	s.spinning = time.Time{}
+	return over
+}
+
 // rounds polls as the policy says, and reports whether op or ctx has ended.
-func (s *Set) rounds(ctx context.Context, ev *Event, op Operation, gen uint64) bool {
-	for t := newTurn(!s.parksSoon() && s.goroutinesWait()); ; {
+func (s *Set) rounds(ctx context.Context, ev *Event, op Operation, gen uint64, t *turn) bool {
+	for {
 		p := s.sharing.policy(s.cfg.SpinLimit, t.runnable, transferTime(op))
 		if t.over(&p) {
 			s.rests(t.start.Add(t.elapsed))
@@ -210,7 +225,7 @@ func (s *Set) rounds(ctx context.Context, ev *Event, op Operation, gen uint64) b
 		if s.pollFor(ev, gen, p.polls) || ctx.Err() != nil {
 			return true
 		}
-		s.endRound(&t, &p)
+		s.endRound(t, &p)
 	}
 }
 

@@ -17,6 +17,7 @@ type waiter struct {
 	watch      Watch         // of the event that it waits for
 	op         Operation     // what it waits for, and until when: for those who look, see Set.Parked
 	ctx        context.Context
+	began      time.Time
 	woken      bool    // and has not run since: it is counted in Set.waking
 	next, prev *waiter // in Set.parked; next also in Set.free
 }
@@ -55,12 +56,17 @@ func (l *waiterList) remove(w *waiter) {
 
 // park sleeps until generation gen of ev may have ended, the poller role is to be taken, or ctx has
 // ended. It gives the role up, unless the waiter sleeps in the transport itself; it returns whether
-// the caller has the role.
-func (s *Set) park(ctx context.Context, ev *Event, op Operation, gen uint64, role bool) bool {
+// the caller has the role. began is when the wait has looked at a clock first; zero: not yet.
+func (s *Set) park(ctx context.Context, ev *Event, op Operation, gen uint64, role bool, began *time.Time) bool {
 	s.survey()
 	w := s.newWaiter(ev)
-	w.op, w.ctx = op, ctx
+	now := time.Now()
+	if began.IsZero() {
+		*began = now
+	}
+	w.op, w.ctx, w.began = op, ctx, *began
 	s.parks++
+	s.stopwatch.start(now)
 	if role && s.cfg.Manual && !s.stopping {
 		s.sleep(ctx, w, gen)
 	} else {
@@ -73,6 +79,7 @@ func (s *Set) park(ctx context.Context, ev *Event, op Operation, gen uint64, rol
 		}
 		s.parkOnChannel(ctx, w)
 	}
+	s.stopwatch.stop(time.Now())
 	s.freeWaiter(w)
 	return role
 }
@@ -220,6 +227,10 @@ func (s *Set) freeWaiter(w *waiter) {
 // for the first skip, and reports whether there are more. Where nobody has parked between two calls
 // (Counts) both together visit none twice. It needs the lock, and visit must keep neither.
 func (s *Set) Parked(skip, most int, visit func(op Operation, ctx context.Context)) (more bool) {
+	return s.eachParked(skip, most, func(w *waiter) { visit(w.op, w.ctx) })
+}
+
+func (s *Set) eachParked(skip, most int, visit func(*waiter)) (more bool) {
 	w := s.parked.head
 	if skip == 0 && s.sleeper != nil {
 		s.sleeper.show(visit)
@@ -235,8 +246,8 @@ func (s *Set) Parked(skip, most int, visit func(op Operation, ctx context.Contex
 	return w != nil
 }
 
-func (w *waiter) show(visit func(op Operation, ctx context.Context)) {
+func (w *waiter) show(visit func(*waiter)) {
 	if w.watch.Linked() {
-		visit(w.op, w.ctx)
+		visit(w)
 	}
 }

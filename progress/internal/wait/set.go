@@ -75,8 +75,10 @@ type Set struct {
 	loop      loopState
 	stopping  bool      // Stop was called
 	awake     sync.Cond // stopping: the sleeper has left Transport.Wait
-	parks     uint64    // waiters that have parked so far
-	sleeps    uint64    // waits for events in the transport so far
+	spinning  time.Time // when the wait of the poller began, while it looks at the clock; else zero
+	stopwatch stopwatch
+	parks     uint64 // waiters that have parked so far
+	sleeps    uint64 // waits for events in the transport so far
 }
 
 // Init makes a Set of the zero value, for those who wait on e, which mu guards. tr is what e polls.
@@ -85,6 +87,7 @@ func (s *Set) Init(mu *Lock, e Engine, tr Transport, cfg Config) {
 	s.yield = timedYield
 	s.runnable = []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}
 	s.awake.L = mu
+	s.stopwatch.base = time.Now()
 	s.loop.init()
 	s.survey()
 }

@@ -1,0 +1,85 @@
+package progress
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// moved is bytes of messages that were exchanged with one rank.
+type moved struct{ eager, rndv uint64 }
+
+// cameRndv counts a rendezvous message of so many bytes that was received.
+func (p *peer) cameRndv(n uint64) {
+	p.e.m.RndvReceived++
+	p.cameBytes.rndv += n
+}
+
+// Traffic is the bytes of messages that were exchanged with one rank. Messages are whole, also
+// where their receive was shorter; of a rendezvous they count when it has ended.
+type Traffic struct {
+	Rank                     int
+	EagerSent, EagerReceived uint64
+	RndvSent, RndvReceived   uint64
+}
+
+func (t *Traffic) add(u Traffic) {
+	t.EagerSent += u.EagerSent
+	t.EagerReceived += u.EagerReceived
+	t.RndvSent += u.RndvSent
+	t.RndvReceived += u.RndvReceived
+}
+
+// Traffic lists the ranks with which bytes were exchanged, in ascending order.
+func (e *Engine) Traffic() (list []Traffic) {
+	e.eachTraffic(func(t Traffic) {
+		if t != (Traffic{Rank: t.Rank}) {
+			list = append(list, t)
+		}
+	})
+	slices.SortFunc(list, func(a, b Traffic) int { return cmp.Compare(a.Rank, b.Rank) })
+	return list
+}
+
+// eachTraffic visits all peers, and takes the lock for some at a time.
+func (e *Engine) eachTraffic(visit func(Traffic)) {
+	from := 0
+	e.inPieces(func() (more bool) {
+		to := min(from+pieceMost, len(e.made))
+		for _, p := range e.made[from:to] {
+			visit(Traffic{p.rank, p.sentBytes.eager, p.cameBytes.eager, p.sentBytes.rndv, p.cameBytes.rndv})
+		}
+		from = to
+		return from < len(e.made)
+	})
+}
+
+// oldestWait is for how long a goroutine has waited, of those that wait at the time now; 0: none
+// does.
+func (e *Engine) oldestWait(now time.Time) (age time.Duration) {
+	skip := 0
+	e.inPieces(func() (more bool) {
+		more = e.wait.Began(skip, pieceMost, func(began time.Time) { age = max(age, now.Sub(began)) })
+		skip += pieceMost
+		return more
+	})
+	return age
+}
+
+// underWayLocked is how many operations have begun and not ended, of calls that wait too.
+func (e *Engine) underWayLocked() int { return int(e.entered[opNew] - e.entered[opEnded]) }
+
+// openLocked is about how many requests have ended whose outcome nobody has taken, those that a
+// Queue has to report among them: operations that are neither under way nor in a pool. It is 0
+// where the engine keeps memory for many more, as there have been then.
+func (e *Engine) openLocked() (n int) {
+	ops, ok := e.ops.outside(freeMost)
+	calls, too := e.calls.outside(freeMost)
+	if ok && too {
+		n = max(0, ops+calls-e.underWayLocked())
+	}
+	if sent, ok := e.sent.outside(freeMost); ok {
+		n += sent
+	}
+	return n
+}
