@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"time"
@@ -27,10 +28,13 @@ func (w *World) openDoor() {
 	name := doors.Name{UID: os.Geteuid(), Job: me.Job, Rank: w.rank, PID: me.PID}
 	var err error
 	w.door, err = doors.Open(name, func(request string) []any {
-		if request != inspect.RequestState {
-			return doors.Refuse(request)
+		switch request {
+		case inspect.RequestState:
+			return []any{w.inspect(me)}
+		case inspect.RequestMetrics:
+			return []any{w.metrics(me)}
 		}
-		return []any{w.inspect(me)}
+		return doors.Refuse(request)
 	})
 	if err != nil && w.cfg.Logger != nil {
 		w.cfg.Logger.Info("this rank cannot be looked into from outside", "rank", w.rank, "err", err)
@@ -49,6 +53,16 @@ func (w *World) self() inspect.State {
 	}
 	return inspect.State{Version: inspect.Version, Job: w.jobName(), Rank: w.rank, Size: w.size, Host: host, PID: os.Getpid(),
 		Program: filepath.Base(program), Started: time.Now(), EagerLimit: w.cfg.EagerLimit}
+}
+
+// metrics is the counters, for who looks from outside.
+func (w *World) metrics(me inspect.State) any {
+	values, err := json.Marshal(w.Metrics())
+	if err != nil {
+		return doors.Refused(err)
+	}
+	return inspect.Metrics{Version: inspect.Version, Job: me.Job, Rank: me.Rank, Size: me.Size, Host: me.Host, PID: me.PID,
+		Program: me.Program, At: time.Now(), Started: me.Started, Values: values}
 }
 
 // jobName tells this run of this job from others, to everybody on the host: of the secret it says

@@ -4,6 +4,7 @@ import "time"
 
 // Metrics are counters of what a World has done so far, and a few present values.
 type Metrics struct {
+	Job       string   // its name in `tagmatch ps`, the same on all ranks
 	Device    string   // the wires in use: "shm", "tcp", "shm+tcp", or "loop" inside a process
 	Wires     []string // the wire by rank; may change once, before the first message
 	Transport string   // in use: "rc" or "tmsrq"
@@ -31,8 +32,8 @@ type Counters struct {
 	EagerSentBytes, EagerReceivedBytes uint64
 	RndvSentBytes, RndvReceivedBytes   uint64
 
-	// Waited is the time that goroutines have waited in calls, all of them added up, those that
-	// still do included. The first microseconds of a wait, which look at no clock, do not count, nor
+	// Waited is the time that goroutines have waited for messages in calls, all of them added up,
+	// those that still do included. The first microseconds of a wait, which look at no clock, do not count, nor
 	// do loops of calls that do not block, such as Test.
 	Waited time.Duration
 
@@ -83,7 +84,7 @@ type Offload struct {
 // call it at any time: it holds up messages for some 20 us at a time.
 func (w *World) Metrics() Metrics {
 	m, wires := w.eng.Metrics(), w.eng.Wires()
-	return Metrics{w.deviceName(wires), wires, w.transport(), Counters(m.Counters), Offload(m.Offload)}
+	return Metrics{w.jobName(), w.deviceName(wires), wires, w.transport(), Counters(m.Counters), Offload(m.Offload)}
 }
 
 // Traffic is the bytes of messages that this rank has exchanged with another one, or with itself,

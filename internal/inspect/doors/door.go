@@ -137,3 +137,6 @@ func Refuse(request string) []any {
 	}
 	return []any{refusal{"no request " + strings.ToValidUTF8(request, "?")}}
 }
+
+// Refused is the answer to a request that has failed.
+func Refused(err error) any { return refusal{err.Error()} }

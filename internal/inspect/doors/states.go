@@ -23,13 +23,41 @@ const (
 // States asks ranks for their states, all at once. One that does not answer within a second has a
 // state that says why, by what the kernel knows of its process.
 func States(ctx context.Context, names []Name) []inspect.State {
-	list := make([]inspect.State, len(names))
+	return each(names, func(n Name) inspect.State {
+		s, silent := ask(ctx, n, inspect.RequestState, decode)
+		if silent == "" {
+			return s
+		}
+		return inspect.State{Version: inspect.Version, Job: n.Job, Rank: n.Rank, Host: host(), PID: n.PID, At: time.Now(), Silent: silent}
+	})
+}
+
+// Metrics is States of counters.
+func Metrics(ctx context.Context, names []Name) []inspect.Metrics {
+	return each(names, func(n Name) inspect.Metrics {
+		m, silent := ask(ctx, n, inspect.RequestMetrics, decodeMetrics)
+		if silent == "" {
+			return m
+		}
+		return inspect.Metrics{Version: inspect.Version, Job: n.Job, Rank: n.Rank, Host: host(), PID: n.PID, At: time.Now(), Silent: silent}
+	})
+}
+
+// host is empty where the name is not known: the rank is here all the same.
+func host() string {
+	name, _ := os.Hostname()
+	return name
+}
+
+// each asks ranks, mostAtOnce at a time.
+func each[T any](names []Name, ask func(Name) T) []T {
+	list := make([]T, len(names))
 	free := make(chan struct{}, mostAtOnce)
 	var asked sync.WaitGroup
 	for i, n := range names {
 		free <- struct{}{}
 		asked.Go(func() {
-			list[i] = state(ctx, n)
+			list[i] = ask(n)
 			<-free
 		})
 	}
@@ -37,21 +65,20 @@ func States(ctx context.Context, names []Name) []inspect.State {
 	return list
 }
 
-func state(ctx context.Context, n Name) inspect.State {
+// ask asks one rank; silent says why it has not answered.
+func ask[T any](ctx context.Context, n Name, request string, decode func([]byte, Name) (T, error)) (answer T, silent string) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	lines, pid, err := Ask(ctx, n, inspect.RequestState)
+	lines, pid, err := Ask(ctx, n, request)
 	if err == nil {
-		var s inspect.State
-		if s, err = decode(lines[0], n); err == nil {
-			return s
+		if answer, err = decode(lines[0], n); err == nil {
+			return answer, ""
 		}
 	}
 	if pid == 0 {
 		pid = n.PID
 	}
-	host, _ := os.Hostname() // where it is not known the rank is here all the same
-	return inspect.State{Version: inspect.Version, Job: n.Job, Rank: n.Rank, Host: host, PID: n.PID, At: time.Now(), Silent: why(err, pid)}
+	return answer, why(err, pid)
 }
 
 // Look is states as one look at a job: those that say why a rank has not answered become entries of
@@ -75,22 +102,44 @@ var whys = map[string]string{Gone: inspect.WhyGone, Stopped: inspect.WhyStopped,
 
 // decode reads a state, which is that of the door's rank.
 func decode(line []byte, n Name) (s inspect.State, err error) {
-	var head struct {
-		Version int `json:"version"`
-	}
-	if err := json.Unmarshal(line, &head); err != nil {
-		return s, fmt.Errorf("its answer is no JSON: %w", err)
-	}
-	if head.Version != inspect.Version {
-		return s, fmt.Errorf("its answer has version %d, and this tagmatch knows %d: use that of the same release as the program", head.Version, inspect.Version)
+	if err := checkVersion(line); err != nil {
+		return s, err
 	}
 	if err := json.Unmarshal(line, &s); err != nil {
 		return s, fmt.Errorf("its answer is no state: %w", err)
 	}
-	if s.Job != n.Job || s.Rank != n.Rank || s.Size <= s.Rank {
-		return s, fmt.Errorf("its answer is of rank %d of %d of job %s", s.Rank, s.Size, s.Job)
+	return s, checkRank(n, s.Job, s.Rank, s.Size)
+}
+
+// decodeMetrics is decode of counters.
+func decodeMetrics(line []byte, n Name) (m inspect.Metrics, err error) {
+	if err := checkVersion(line); err != nil {
+		return m, err
 	}
-	return s, nil
+	if err := json.Unmarshal(line, &m); err != nil {
+		return m, fmt.Errorf("its answer is no metrics: %w", err)
+	}
+	return m, checkRank(n, m.Job, m.Rank, m.Size)
+}
+
+func checkVersion(line []byte) error {
+	var head struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(line, &head); err != nil {
+		return fmt.Errorf("its answer is no JSON: %w", err)
+	}
+	if head.Version != inspect.Version {
+		return fmt.Errorf("its answer has version %d, and this tagmatch knows %d: use that of the same release as the program", head.Version, inspect.Version)
+	}
+	return nil
+}
+
+func checkRank(n Name, job string, rank, size int) error {
+	if job != n.Job || rank != n.Rank || size <= rank {
+		return fmt.Errorf("its answer is of rank %d of %d of job %s", rank, size, job)
+	}
+	return nil
 }
 
 // why says why a rank has not answered: where its process is well, what went wrong.

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tagmatch/tagmatch/internal/inspect/doors"
+	"github.com/tagmatch/tagmatch/internal/inspect/meters"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+// TestMetrics: the numbers of this process, a job of one rank, are printed and served.
+func TestMetrics(t *testing.T) {
+	w, err := p2p.Init(context.Background(), p2p.Config{})
+	require.NoError(t, err)
+	defer w.Close()
+	require.NoError(t, w.Comm().Send(context.Background(), 0, 1, make([]byte, 1000)))
+	want := fmt.Sprintf(`tagmatch_sent_bytes_total{job="%s",rank="0",program="tagmatch.test",protocol="eager"} 1000`, w.Metrics().Job)
+	code, out, errs := command("metrics")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, want)
+	require.Contains(t, out, fmt.Sprintf("tagmatch_up{job=\"%s\",rank=\"0\",program=\"tagmatch.test\"} 1\n", w.Metrics().Job))
+
+	ctx, cancel := context.WithCancel(context.Background())
+	read, write := io.Pipe()
+	served := make(chan error)
+	go func() { served <- serveMetrics(ctx, "127.0.0.1:0", write) }()
+	line := make([]byte, 100)
+	n, err := read.Read(line)
+	require.NoError(t, err)
+	url := strings.TrimSpace(strings.TrimPrefix(string(line[:n]), "serving "))
+	client := http.Client{Timeout: testlevel.Patience(time.Minute)}
+	r, err := client.Get(url)
+	require.NoError(t, err)
+	body, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	require.NoError(t, r.Body.Close())
+	require.Equal(t, meters.ContentType, r.Header.Get("Content-Type"))
+	require.Contains(t, string(body), want)
+	r, err = client.Get(url + "x")
+	require.NoError(t, err)
+	require.NoError(t, r.Body.Close())
+	require.Equal(t, http.StatusNotFound, r.StatusCode)
+	client.CloseIdleConnections()
+
+	code, _, errs = command("metrics", "--listen", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/metrics"))
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "address already in use")
+	cancel()
+	require.NoError(t, <-served)
+	require.NoError(t, w.Close())
+	goleak.VerifyNone(t)
+}
+
+// TestMeasuredSilent: of a rank that does not answer nothing is told but that.
+func TestMeasuredSilent(t *testing.T) {
+	n := doors.Name{UID: os.Geteuid(), Job: "silent", Rank: 3, PID: os.Getpid()}
+	list := doors.Metrics(t.Context(), []doors.Name{n})
+	require.NotEmpty(t, list[0].Silent)
+	var b bytes.Buffer
+	require.NoError(t, meters.Write(&b, measured(list)))
+	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+	require.Equal(t, `tagmatch_up{job="silent",rank="3",program=""} 0`, lines[len(lines)-1])
+	require.Len(t, slices.DeleteFunc(lines, func(s string) bool { return strings.HasPrefix(s, "#") }), 1)
+}
