@@ -35,6 +35,7 @@ type Levels struct {
 
 // Rates are what two samples come to.
 type Rates struct {
+	Seconds       float64 `json:"seconds"`         // between the samples
 	Sent          float64 `json:"sent_per_second"` // messages
 	Received      float64 `json:"received_per_second"`
 	SentBytes     float64 `json:"sent_bytes_per_second"`
@@ -57,9 +58,8 @@ type Row struct {
 
 // Table is the ranks of a job.
 type Table struct {
-	At      time.Time `json:"at"`
-	Seconds float64   `json:"seconds"` // since the samples before; 0: there are none
-	Rows    []Row     `json:"ranks"`   // by rank
+	At   time.Time `json:"at"`
+	Rows []Row     `json:"ranks"` // by rank
 
 	// Late is the late rank, for which the others wait: the one that waits the least itself, where
 	// half of the ranks wait for lateBy of the time longer, or more. -1: there is none.
@@ -74,10 +74,8 @@ const lateBy = 0.2
 func Of(now, before []Sample) Table {
 	t := Table{Late: -1}
 	old := make(map[int]*Sample, len(before))
-	var last time.Time
 	for i := range before {
 		old[before[i].Rank] = &before[i]
-		last = later(last, before[i].At)
 	}
 	for i := range now {
 		s := &now[i]
@@ -85,22 +83,14 @@ func Of(now, before []Sample) Table {
 		if s.Silent == "" {
 			r.Levels, r.Rates = &s.Levels, rates(s, old[s.Rank])
 		}
-		t.At = later(t.At, s.At)
+		if t.At.Before(s.At) {
+			t.At = s.At
+		}
 		t.Rows = append(t.Rows, r)
 	}
 	slices.SortStableFunc(t.Rows, func(a, b Row) int { return a.Rank - b.Rank })
 	t.markLate()
-	if len(before) > 0 {
-		t.Seconds = t.At.Sub(last).Seconds()
-	}
 	return t
-}
-
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }
 
 // rates is nil where the second sample does not continue the first. Counters of 64 bits do not
@@ -111,7 +101,7 @@ func rates(s, old *Sample) *Rates {
 	}
 	seconds := s.At.Sub(old.At).Seconds()
 	per := func(now, before uint64) float64 { return float64(now-before) / seconds }
-	r := &Rates{
+	r := &Rates{Seconds: seconds,
 		Sent: per(s.Sent, old.Sent), Received: per(s.Received, old.Received),
 		SentBytes: per(s.SentBytes, old.SentBytes), ReceivedBytes: per(s.ReceivedBytes, old.ReceivedBytes),
 		Waiting: (s.Waited - old.Waited).Seconds() / seconds, CPU: (s.CPU - old.CPU).Seconds() / seconds,

@@ -29,8 +29,8 @@ func TestRates(t *testing.T) {
 	per := Counts{Sent: 10, Received: 40, SentBytes: 1e6, ReceivedBytes: 2e6, Offloaded: 10, Waited: 300 * time.Millisecond, CPU: 2 * time.Second}
 	now := after(1, 5*time.Second, per)
 	table := Of([]Sample{now}, []Sample{after(0, time.Second, per), after(1, 3*time.Second, per)})
-	require.Equal(t, Table{At: now.At, Seconds: 2, Late: -1, Rows: []Row{{Rank: 1, PID: 1001, Host: "node1", Levels: &now.Levels,
-		Rates: &Rates{Sent: 10, Received: 40, SentBytes: 1e6, ReceivedBytes: 2e6, Offloaded: 0.25, Waiting: 0.3, CPU: 2}}}}, table)
+	require.Equal(t, Table{At: now.At, Late: -1, Rows: []Row{{Rank: 1, PID: 1001, Host: "node1", Levels: &now.Levels,
+		Rates: &Rates{Seconds: 2, Sent: 10, Received: 40, SentBytes: 1e6, ReceivedBytes: 2e6, Offloaded: 0.25, Waiting: 0.3, CPU: 2}}}}, table)
 }
 
 // TestNoRates: where a sample does not continue the one before there are no rates.
