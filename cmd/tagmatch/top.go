@@ -37,7 +37,8 @@ order round, q ends top.
 
 JOB is the name that ps shows, or its beginning; it may be left out where there is one
 job. With --json each second is a line, an object with all ranks: what is not known is
-left out. Where the output is no terminal the table of one second is printed, once.
+left out, and late is -1 where no rank is. Where the output, or the input, is no
+terminal, the table of one second is printed, once.
 
 Exit code: 0, also when the job has ended; 1 if there is no such job.`
 
@@ -94,7 +95,7 @@ func samplerOf(job string) (sampler, error) {
 	}
 	job = names[0].Job
 	return func(ctx context.Context) (string, []top.Sample) {
-		names, _ := doors.Find() // it could be read before
+		names, _ := doors.Find() // running says where this fails
 		names = slices.DeleteFunc(names, func(n doors.Name) bool { return n.Job != job })
 		answers := doors.Metrics(ctx, names)
 		list := make([]top.Sample, len(answers))

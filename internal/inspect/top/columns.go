@@ -76,8 +76,9 @@ func (r *Rates) offloaded() float64 {
 	return r.Offloaded
 }
 
+// part is not known where there is no limit.
 func part(some, all int64) float64 {
-	if all == 0 {
+	if all <= 0 {
 		return unknown
 	}
 	return float64(some) / float64(all)

@@ -1,10 +1,13 @@
 package top
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/tagmatch/tagmatch/internal/inspect"
+	"github.com/tagmatch/tagmatch/p2p"
 )
 
 var start = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
@@ -74,6 +80,33 @@ func TestOffloaded(t *testing.T) {
 	require.Zero(t, share(0, 1))
 	require.Equal(t, 0.5, share(2, 1))
 	require.Equal(t, 1.0, share(2, 3))
+}
+
+// TestSampleOf: what a rank says is read, or why it is not.
+func TestSampleOf(t *testing.T) {
+	m := inspect.Metrics{Rank: 3, PID: 7, Host: "node1", At: start, CPU: time.Second, UnexpectedLimit: 100, Values: []byte(`{"EagerSent":1,"RndvSent":2,
+		"EagerReceived":3,"RndvReceived":5,"EagerSentBytes":10,"RndvSentBytes":20,"EagerReceivedBytes":30,"RndvReceivedBytes":50,"Waited":8,"PostedNow":9,
+		"UnexpectedNow":11,"UnexpectedBytes":12,"Offload":{"Matched":4}}`)}
+	want := Sample{Rank: 3, PID: 7, Host: "node1", At: start, Levels: Levels{9, 11, 12, 100},
+		Counts: Counts{Sent: 3, Received: 8, SentBytes: 30, ReceivedBytes: 80, Offloaded: 4, Waited: 8, CPU: time.Second}}
+	require.Equal(t, want, SampleOf(&m))
+	m.Values = []byte("[")
+	require.Equal(t, Sample{Rank: 3, PID: 7, Host: "node1", At: start, Silent: "its counters cannot be read: unexpected end of JSON input"}, SampleOf(&m))
+	m.Silent = "its process is stopped"
+	require.Equal(t, m.Silent, SampleOf(&m).Silent)
+}
+
+// TestValues: the numbers have the names that package p2p gives them.
+func TestValues(t *testing.T) {
+	text, err := json.Marshal(p2p.Metrics{})
+	require.NoError(t, err)
+	var all, used map[string]any
+	require.NoError(t, json.Unmarshal(text, &all))
+	text, err = json.Marshal(values{})
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &used))
+	require.Subset(t, slices.Collect(maps.Keys(all)), slices.Collect(maps.Keys(used)))
+	require.Contains(t, all["Offload"], "Matched")
 }
 
 // waiting makes the table of ranks that wait for so many percent of the time.
@@ -234,4 +267,6 @@ func TestNumbers(t *testing.T) {
 	}
 	require.Equal(t, "12345.7", megabytes(12_345_678_900))
 	require.Equal(t, "106", percent(1.06))
+	require.Equal(t, 0.5, part(1, 2))
+	require.True(t, math.IsNaN(part(1, -1)))
 }
