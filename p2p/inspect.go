@@ -62,7 +62,7 @@ func (w *World) metrics(me inspect.State) any {
 		return doors.Refused(err)
 	}
 	return inspect.Metrics{Version: inspect.Version, Job: me.Job, Rank: me.Rank, Size: me.Size, Host: me.Host, PID: me.PID,
-		Program: me.Program, At: time.Now(), Started: me.Started, Values: values}
+		Program: me.Program, At: time.Now(), Started: me.Started, Values: values, CPU: cpuTime(), UnexpectedLimit: w.cfg.UnexpectedLimit}
 }
 
 // jobName tells this run of this job from others, to everybody on the host: of the secret it says

@@ -38,6 +38,9 @@ Then it shows what the ranks do: the calls of the library that they are in, with
 line of the program; where they are outside of it; receives, messages and sends that
 wait, each with its number and age. Ranks that are alike are shown together.
 
+Of each kind the first few are shown, and the rest is counted: with --full all are
+that a rank lists, some hundred of a kind.
+
 JOB is the name that ps shows, or its beginning; it may be left out where there is
 one job. With --json the first line has the verdicts, and each rank is one more, an
 object. What an age counts from is when the rank came to rest after it: it is at
@@ -63,7 +66,7 @@ func newPs() *cobra.Command {
 }
 
 func newDump() *cobra.Command {
-	var asJSON bool
+	var asJSON, full bool
 	var rank int
 	c := &cobra.Command{
 		Use:   "dump [JOB]",
@@ -81,12 +84,13 @@ func newDump() *cobra.Command {
 			}
 			if err == nil {
 				now, before := lookTwice(contextOf(c), names)
-				err = dump(c.OutOrStdout(), now, before, only, asJSON)
+				err = dump(c.OutOrStdout(), now, before, only, asJSON, full)
 			}
 			return failed(err)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "one JSON object a line: the verdicts, and each rank")
+	c.Flags().BoolVar(&full, "full", false, "all that ranks list, a line each, instead of the first of each kind")
 	c.Flags().IntVar(&rank, "rank", 0, "show only this rank, with the diagnosis of the job")
 	return c
 }
@@ -107,7 +111,7 @@ func failed(err error) error {
 }
 
 // dump prints the diagnosis, and then what the ranks do, or the one at an index.
-func dump(w io.Writer, now, before []inspect.State, only int, asJSON bool) error {
+func dump(w io.Writer, now, before []inspect.State, only int, asJSON, full bool) error {
 	verdicts := diagnosisOf(now, before)
 	stuck, shown := stuckRanks(now, before), now
 	if only >= 0 {
@@ -125,7 +129,7 @@ func dump(w io.Writer, now, before []inspect.State, only int, asJSON bool) error
 	if _, err := fmt.Fprintln(w); err != nil {
 		return err
 	}
-	return show.Ranks(w, shown, stuck)
+	return show.Ranks(w, shown, stuck, full)
 }
 
 func dumpJSON(w io.Writer, verdicts []diagnose.Verdict, states []inspect.State) error {
@@ -167,7 +171,7 @@ func ofJob(names []doors.Name, job string) (list []doors.Name, err error) {
 	case len(list) == 0:
 		return nil, fmt.Errorf("no job %s runs here; there is %s", job, strings.Join(jobs, ", "))
 	case slices.ContainsFunc(list, func(n doors.Name) bool { return n.Job != list[0].Job }):
-		return nil, fmt.Errorf("several jobs run here, name one of them: tagmatch dump %s", strings.Join(jobs, ", "))
+		return nil, fmt.Errorf("several jobs run here, name one of them: %s", strings.Join(jobs, ", "))
 	}
 	return list, nil
 }

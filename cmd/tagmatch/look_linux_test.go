@@ -20,7 +20,10 @@ func TestLook(t *testing.T) {
 	w, err := p2p.Init(context.Background(), p2p.Config{})
 	require.NoError(t, err)
 	defer w.Close()
-	r := w.Comm().Irecv(0, 0x77, make([]byte, 10))
+	var posted []p2p.Request
+	for tag := range p2p.Tag(10) {
+		posted = append(posted, w.Comm().Irecv(0, 0x77+tag, make([]byte, 10)))
+	}
 	names, err := doors.Find()
 	require.NoError(t, err)
 	job := names[slices.IndexFunc(names, func(n doors.Name) bool { return n.PID == os.Getpid() })].Job
@@ -32,6 +35,11 @@ func TestLook(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Contains(t, out, "\n\nNothing is wrong with the job that can be seen: it ")
 	require.Contains(t, out, "\n  receive  from 0, tag 0x77, 10 bytes")
+	require.Contains(t, out, "\n           and 2 more\n")
+	code, out, errs = command("dump", job, "--full")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "\n  receive  from 0, tag 0x80, 10 bytes")
+	require.NotContains(t, out, "more\n")
 	code, out, errs = command("dump", job, "--json", "--rank", "0")
 	require.Zero(t, code, errs)
 	var s inspect.State
@@ -48,9 +56,11 @@ func TestLook(t *testing.T) {
 	require.Contains(t, errs, "tagmatch: no job 0"+job+" runs here; there is ")
 	code, _, _ = command("dump", job, job)
 	require.Equal(t, 2, code)
-	r.Cancel()
-	_, err = r.Wait(context.Background())
-	require.ErrorIs(t, err, p2p.ErrCanceled)
+	for _, r := range posted {
+		r.Cancel()
+		_, err = r.Wait(context.Background())
+		require.ErrorIs(t, err, p2p.ErrCanceled)
+	}
 }
 
 func TestOfJob(t *testing.T) {
@@ -63,6 +73,6 @@ func TestOfJob(t *testing.T) {
 	require.Equal(t, []doors.Name{b}, list)
 	for _, job := range []string{"", "12"} {
 		_, err = ofJob([]doors.Name{a, b}, job)
-		require.EqualError(t, err, "several jobs run here, name one of them: tagmatch dump 12ab, 12cd")
+		require.EqualError(t, err, "several jobs run here, name one of them: 12ab, 12cd")
 	}
 }

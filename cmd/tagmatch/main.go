@@ -1,5 +1,5 @@
-// Command tagmatch starts jobs (`tagmatch run`), looks into those that run (`tagmatch ps`, `dump` and
-// `metrics`), and shows what a job would use here (`tagmatch info`).
+// Command tagmatch starts jobs (`tagmatch run`), looks into those that run (`tagmatch ps`, `dump`,
+// `top` and `metrics`), and shows what a job would use here (`tagmatch info`).
 //
 // Concurrency: each command runs on the main goroutine; internal/launch supervises the ranks of
 // `run`.
@@ -70,6 +70,7 @@ configuration.
   tagmatch run -n 4 ./prog    start four ranks of ./prog
   tagmatch ps                 the ranks that run here
   tagmatch dump               what the ranks of a job do at this moment
+  tagmatch top                a live table of their messages
   tagmatch metrics            counters of the ranks that run here, for Prometheus
   tagmatch info               what a rank started here would work with`,
 		Version:       readStamp().String(),
@@ -77,7 +78,7 @@ configuration.
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("tagmatch {{.Version}}\n")
-	root.AddCommand(newRun(in), newInfo(), newPs(), newDump(), newMetrics(), newVersion())
+	root.AddCommand(newRun(in), newInfo(), newPs(), newDump(), newTop(in), newMetrics(), newVersion())
 	return root
 }
 

@@ -24,5 +24,8 @@ type Metrics struct {
 	// Values is p2p.Metrics: package meters reads it, and has names for what is in it.
 	Values json.RawMessage `json:"values,omitempty"`
 
+	CPU             time.Duration `json:"cpu"`              // processor time of the process
+	UnexpectedLimit int64         `json:"unexpected_limit"` // bytes: p2p.Config has it
+
 	Silent string `json:"silent,omitempty"` // as in State; then only Job, Rank, Host, PID and At are known
 }

@@ -56,8 +56,9 @@ func Title(states []inspect.State) string {
 		span(s.At.Sub(s.Started).Round(time.Millisecond)), s.Transport, s.Device))
 }
 
-// Ranks writes what the ranks of a job do. Those that are alike are told of together.
-func Ranks(w io.Writer, states []inspect.State, stuck Stuck) error {
+// Ranks writes what the ranks of a job do. Those that are alike are told of together. Of each some
+// lines of a kind are shown, cut off at 80 columns; in full all lines are, as they are.
+func Ranks(w io.Writer, states []inspect.State, stuck Stuck, full bool) error {
 	type group struct {
 		ranks []int
 		first *inspect.State
@@ -67,7 +68,7 @@ func Ranks(w io.Writer, states []inspect.State, stuck Stuck) error {
 	known := map[string]*group{}
 	for i := range states {
 		s := &states[i]
-		lines := of(s)
+		lines := of(s, full)
 		k := strings.Join(append(lines, s.Phase, Summary(s, stuck(s.Job, s.Rank))), "\n")
 		g := known[k]
 		if g == nil {

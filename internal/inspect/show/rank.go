@@ -10,21 +10,28 @@ import (
 	"github.com/tagmatch/tagmatch/internal/ranks"
 )
 
-// mostLines is how many lines of a kind are shown of a rank; the rest is counted.
+// mostLines is how many lines of a kind are shown of a rank where not all are; the rest is counted.
 const mostLines = 8
 
 // body is the lines about a rank, without its heading.
-type body struct{ lines []string }
+type body struct {
+	full  bool // all of them, in their whole length
+	lines []string
+}
 
 func (b *body) add(kind, format string, args ...any) {
-	b.lines = append(b.lines, cut(fmt.Sprintf("  %-8s ", kind)+fmt.Sprintf(format, args...)))
+	line := oneLine(fmt.Sprintf("  %-8s ", kind) + fmt.Sprintf(format, args...))
+	if !b.full {
+		line = cut(line)
+	}
+	b.lines = append(b.lines, line)
 }
 
 // list adds lines of a kind, of which there are n; more counts what is not known singly.
 func (b *body) list(kind string, n, more int, line func(i int) (text string, count int)) {
 	for i := range n {
 		text, count := line(i)
-		if i >= mostLines {
+		if i >= mostLines && !b.full {
 			more += count
 			continue
 		}
@@ -36,8 +43,8 @@ func (b *body) list(kind string, n, more int, line func(i int) (text string, cou
 }
 
 // of describes a rank.
-func of(s *inspect.State) []string {
-	var b body
+func of(s *inspect.State, full bool) []string {
+	b := body{full: full}
 	for _, r := range slices.Sorted(maps.Keys(s.Failed)) {
 		b.add("lost", "rank %d: %s", r, s.Failed[r])
 	}

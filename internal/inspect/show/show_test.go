@@ -36,7 +36,7 @@ func TestGolden(t *testing.T) {
 			var b strings.Builder
 			stuck := func(job string, rank int) bool { return job == list[0].Job && rank == 1 }
 			require.NoError(t, Jobs(&b, list, stuck))
-			require.NoError(t, Ranks(&b, list, stuck))
+			require.NoError(t, Ranks(&b, list, stuck, false))
 			want, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
 			require.NoError(t, err)
 			require.Equal(t, string(want), b.String())
@@ -95,7 +95,7 @@ func TestLong(t *testing.T) {
 	list := []inspect.State{s, {Rank: 7, Job: "j", Silent: long}, {Rank: 8, Job: "k", Silent: long}, {Rank: 9, Job: "l", Broken: long}}
 	nobody := func(string, int) bool { return false }
 	require.NoError(t, Jobs(&b, list, nobody))
-	require.NoError(t, Ranks(&b, list, nobody))
+	require.NoError(t, Ranks(&b, list, nobody, false))
 	lines := strings.Split(b.String(), "\n")
 	require.Less(t, len(lines), 50)
 	for _, line := range lines {
@@ -105,4 +105,11 @@ func TestLong(t *testing.T) {
 	require.Contains(t, b.String(), "and 92000050 more")
 	require.Contains(t, b.String(), "and 299 more")
 	require.Contains(t, b.String(), "job k: 1 rank, of which none answers")
+
+	b.Reset()
+	require.NoError(t, Ranks(&b, list[:1], nobody, true))
+	require.Equal(t, 100, strings.Count(b.String(), "\n  receive  "))
+	require.Equal(t, 100, strings.Count(b.String(), "\n  in       "))
+	require.Contains(t, b.String(), strings.ReplaceAll(long, "\n", " "))
+	require.Contains(t, b.String(), "and 50 more")
 }

@@ -123,15 +123,20 @@ func runs(s *inspect.State) bool {
 	return false
 }
 
-// cut makes one line of a text, which is cut off where it is too long for a terminal.
-func cut(text string) string {
-	const most = 80
-	r := []rune(strings.Map(func(c rune) rune {
+// oneLine makes one line of a text.
+func oneLine(text string) string {
+	return strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) {
 			return ' '
 		}
 		return c
-	}, strings.ToValidUTF8(text, "?")))
+	}, strings.ToValidUTF8(text, "?"))
+}
+
+// cut makes one line of a text, which is cut off where it is too long for a terminal.
+func cut(text string) string {
+	const most = 80
+	r := []rune(oneLine(text))
 	if len(r) > most {
 		r = append(r[:most-3], []rune("...")...)
 	}
