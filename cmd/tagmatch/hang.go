@@ -34,7 +34,7 @@ func diagnoseRanks(ctx context.Context, pids []int, rested time.Duration) string
 	if r.For < rested || len(diagnosisOf(r.Now, r.Before)) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("nothing had moved for %v. %s", r.For.Round(time.Second), diagnosisText(r.Now, r.Before))
+	return fmt.Sprintf("nothing had moved for %v. %s", r.For.Truncate(time.Second), diagnosisText(r.Now, r.Before))
 }
 
 // diagnosisText is the title of the job and what is wrong with it.
