@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -35,6 +36,7 @@ type watchdog struct {
 	name  doors.Name // of this rank's door
 	limit time.Duration
 	abort bool
+	out   io.Writer
 
 	moved uint64        // at the last tick
 	rest  time.Duration // for how long nothing has moved at this rank, or at one that was asked
@@ -55,7 +57,7 @@ func (w *World) startWatchdog(name doors.Name, err error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	w.stopWatchdog = stop
-	d := &watchdog{w: w, name: name, limit: limit, abort: abort, next: limit, last: time.Now()}
+	d := &watchdog{w: w, name: name, limit: limit, abort: abort, out: os.Stderr, next: limit, last: time.Now()}
 	w.watcher.Go(func() { d.run(ctx) })
 }
 
@@ -126,7 +128,7 @@ func (d *watchdog) report(r *doors.Rest) {
 	}
 	unseen := d.unseen(r)
 	if len(unseen) != 0 {
-		fmt.Fprintf(&b, "What %s do is not seen from here: they may move.\n", ranks.List(unseen))
+		fmt.Fprintf(&b, "What moves at %s is not seen from here.\n", ranks.List(unseen))
 	}
 	ends := d.abort && len(unseen) == 0
 	if ends {
@@ -134,7 +136,7 @@ func (d *watchdog) report(r *doors.Rest) {
 	} else if d.abort {
 		b.WriteString("So the watchdog does not end the job.\n")
 	}
-	fmt.Fprint(os.Stderr, b.String())
+	_, _ = io.WriteString(d.out, b.String()) // there is nobody to be told
 	if ends {
 		d.w.Abort(watchdogCode, "TAGMATCH_WATCHDOG: "+what)
 	}

@@ -77,6 +77,9 @@ configuration.
 	}
 	root.SetVersionTemplate("tagmatch {{.Version}}\n")
 	root.AddCommand(newRun(in), newInfo(), newPs(), newDump(), newVersion())
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"})
+	help.AddCommand(newMan(root))
 	return root
 }
 

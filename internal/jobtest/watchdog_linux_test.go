@@ -2,6 +2,7 @@ package jobtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -22,6 +23,7 @@ func init() {
 		}
 		return receiveOne(ctx, c, 0, 7)
 	}
+	programs["unseen"] = unseenProgram
 	roles["movesslowly"] = movesSlowlyRole
 }
 
@@ -89,8 +91,37 @@ func movesSlowlyRole(ctx context.Context, w *p2p.World) error {
 	return nil
 }
 
-// TestWatchdogUnseen: ranks that have no doors say that their watchdog cannot work.
-func TestWatchdogUnseen(t *testing.T) {
+// TestWatchdogOfUnseen: a job of which not all ranks can be seen is reported, and not ended.
+func TestWatchdogOfUnseen(t *testing.T) {
+	limit := watchdogLimit()
+	r := job{n: 3, role: "unseen", device: "shm", arg: int(4 * limit / time.Millisecond),
+		env: []string{fmt.Sprintf("TAGMATCH_WATCHDOG=%v,abort", limit)}}.run(t)
+	require.Zero(t, r.code, r.err)
+	require.Contains(t, r.err, "[0] What moves at rank 1 is not seen from here.\n[0] So the watchdog does not end the job.\n")
+}
+
+// unseenProgram has all ranks wait for rank 1 for some time, whose door is closed.
+func unseenProgram(ctx context.Context) error {
+	if os.Getenv("RANK") == "1" {
+		if err := os.Setenv("TAGMATCH_INSPECT", "off"); err != nil {
+			return err
+		}
+	}
+	w, err := p2p.Init(ctx, p2p.Config{})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	waiting, cancel := context.WithTimeout(ctx, time.Duration(number(argVar))*time.Millisecond)
+	defer cancel()
+	if err := receiveOne(waiting, w.Comm(), 1, 7); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return w.Shutdown(ctx)
+}
+
+// TestWatchdogWithoutDoors: ranks that have no doors say that their watchdog cannot work.
+func TestWatchdogWithoutDoors(t *testing.T) {
 	r := job{n: 2, role: "noinspect", device: "shm", env: []string{"TAGMATCH_INSPECT=off", "TAGMATCH_WATCHDOG=1s,abort"}}.run(t)
 	require.Zero(t, r.code, r.err)
 	require.Contains(t, r.err, "[1] tagmatch: rank 1 does without TAGMATCH_WATCHDOG: TAGMATCH_INSPECT is off\n")
