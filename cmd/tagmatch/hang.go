@@ -13,22 +13,22 @@ import (
 	"github.com/tagmatch/tagmatch/internal/inspect/show"
 )
 
-const notSeen = `no rank of this job on this host can be looked into (see tagmatch ps -h).
-Ctrl-\ again within 5 s sends SIGQUIT to the ranks.`
+const insist = ".\nCtrl-\\ again within 5 s sends SIGQUIT to the ranks."
 
 // diagnoseRanks is launch.Options.Diagnose: of ranks that hang when a signal ends them only a
 // verdict is worth a word.
 func diagnoseRanks(ctx context.Context, pids []int, rested time.Duration) string {
 	names, err := ofGroups(pids)
-	if err != nil {
-		return err.Error()
-	}
-	if rested == 0 {
-		if len(names) == 0 {
-			return notSeen
-		}
+	switch {
+	case rested == 0 && err != nil:
+		return err.Error() + insist
+	case rested == 0 && len(names) == 0:
+		return "no rank of this job on this host can be looked into (see tagmatch ps -h)" + insist
+	case rested == 0:
 		now, before := lookTwice(ctx, names)
 		return diagnosisText(now, before)
+	case len(names) == 0:
+		return ""
 	}
 	r := doors.LookForRest(ctx, names, rested, false)
 	if r.For < rested || len(diagnosisOf(r.Now, r.Before)) == 0 {

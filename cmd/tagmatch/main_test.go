@@ -162,7 +162,7 @@ func TestInfo(t *testing.T) {
 	require.Contains(t, out, "singleton")
 	require.NotContains(t, out, secret)
 	require.Regexp(t, `job secret +32 bytes, not shown +\(TAGMATCH_SECRET\)`, out)
-	require.Regexp(t, `longest message +any that the memory of its sender and its\s+receiver holds`, out)
+	require.Regexp(t, `longest message +any that the memory of its sender and its receiver\s+holds`, out)
 	require.Regexp(t, `most bytes at a time +2147483648\n +\(a longer message is read piece by piece\)\n`, out)
 	for line := range strings.Lines(out) {
 		require.LessOrEqual(t, utf8.RuneCountInString(line), columns+1, line)
