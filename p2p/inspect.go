@@ -22,6 +22,7 @@ const inside = "local"
 // Ranks that are all of one process, those of tests, have none: who debugs that process sees them.
 func (w *World) openDoor() {
 	if w.cfg.Inspect == settings.InspectOff || w.parts.boot.Info().Launcher == inside {
+		w.startWatchdog(doors.Name{}, errNoDoor)
 		return
 	}
 	me := w.self()
@@ -39,6 +40,7 @@ func (w *World) openDoor() {
 	if err != nil && w.cfg.Logger != nil {
 		w.cfg.Logger.Info("this rank cannot be looked into from outside", "rank", w.rank, "err", err)
 	}
+	w.startWatchdog(name, err)
 }
 
 // self is what never changes of this rank's state.

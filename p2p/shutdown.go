@@ -171,6 +171,9 @@ func (w *World) release(cause error) error {
 		errs = append(errs, dev.Close())
 	}
 	errs = append(errs, w.parts.boot.Close())
+	if w.stopWatchdog != nil {
+		w.stopWatchdog()
+	}
 	w.watcher.Wait()
 	w.door.Close()
 	if w.alone {

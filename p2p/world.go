@@ -34,7 +34,9 @@ type World struct {
 	watcher sync.WaitGroup
 	regions regions
 
-	door    *doors.Door                     // by which others look into this rank; nil: there is none
+	door         *doors.Door        // by which others look into this rank; nil: there is none
+	stopWatchdog context.CancelFunc // nil: there is no watchdog
+
 	leaving atomic.Bool                     // Shutdown was called
 	fence   atomic.Pointer[context.Context] // of Shutdown, while it waits for the other ranks
 

@@ -227,6 +227,21 @@ func TestLookAges(t *testing.T) {
 	}
 }
 
+// TestMovedMarks: who asks whether anything has moved lets later looks know since when it has not.
+func TestMovedMarks(t *testing.T) {
+	e := manual(t, 2, fakeOpts{}).e[0]
+	r := e.Irecv(1, 1, exact, nil)
+	moved := e.Moved()
+	e.marks[len(e.marks)-1].at = e.marks[len(e.marks)-1].at.Add(-time.Hour)
+	require.Equal(t, moved, e.Moved())
+	look := e.Look()
+	require.Equal(t, moved, look.Moved)
+	require.GreaterOrEqual(t, look.Still, time.Hour)
+	r.Cancel()
+	r.Free()
+	require.Greater(t, e.Moved(), moved)
+}
+
 // TestMarks: there are never many, the oldest stays, and none claims more than was there.
 func TestMarks(t *testing.T) {
 	var l marks

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
+	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 )
@@ -83,22 +85,60 @@ func printJSON(w io.Writer, rows []row) error {
 	return nil
 }
 
+// printText fits into columns, unless a word does not: what a name leaves no place for stands below.
 func printText(w io.Writer, rows []row) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	section := ""
-	for _, r := range rows {
-		if r.Section != section {
-			if section != "" {
-				fmt.Fprintln(t)
-			}
-			section = r.Section
-			fmt.Fprintln(t, section)
+	var b strings.Builder
+	for len(rows) > 0 {
+		n := slices.IndexFunc(rows, func(r row) bool { return r.Section != rows[0].Section })
+		if n < 0 {
+			n = len(rows)
 		}
-		origin := r.Origin
-		if origin != "" {
-			origin = "(" + origin + ")"
+		if b.Len() > 0 {
+			b.WriteByte('\n')
 		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\n", r.Name, r.Value, origin)
+		writeSection(&b, rows[:n])
+		rows = rows[n:]
 	}
-	return t.Flush()
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writeSection(b *strings.Builder, rows []row) {
+	names := 0
+	for _, r := range rows {
+		names = max(names, utf8.RuneCountInString(r.Name))
+	}
+	fmt.Fprintln(b, rows[0].Section)
+	room := columns - names - 4
+	for _, r := range rows {
+		lines := wrapped(r.Value, room)
+		if r.Origin != "" {
+			origin, last := "("+r.Origin+")", len(lines)-1
+			if beside := lines[last] + "  " + origin; utf8.RuneCountInString(beside) <= room {
+				lines[last] = beside
+			} else {
+				lines = append(lines, wrapped(origin, room)...)
+			}
+		}
+		name := r.Name
+		for _, line := range lines {
+			fmt.Fprintf(b, "  %-*s  %s\n", names, name, line)
+			name = ""
+		}
+	}
+}
+
+// wrapped cuts a text into at least one line, of at most room columns where its words allow.
+func wrapped(text string, room int) (lines []string) {
+	for paragraph := range strings.SplitSeq(text, "\n") {
+		line := ""
+		for _, word := range strings.Fields(paragraph) {
+			if line != "" && utf8.RuneCountInString(line+" "+word) > room {
+				lines, line = append(lines, line), ""
+			}
+			line = strings.TrimLeft(line+" "+word, " ")
+		}
+		lines = append(lines, line)
+	}
+	return lines
 }

@@ -79,6 +79,9 @@ configuration.
 	}
 	root.SetVersionTemplate("tagmatch {{.Version}}\n")
 	root.AddCommand(newRun(in), newInfo(), newPs(), newDump(), newTop(in), newMetrics(), newVersion())
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"})
+	help.AddCommand(newMan(root))
 	return root
 }
 

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -80,6 +82,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"run", "-n", "two", "prog"}, exitUsage, "tagmatch: -n two: give the number of ranks: type tagmatch run -n 4 ./program\n"},
 		{[]string{"completion"}, exitUsage, "name one shell: tagmatch completion bash, zsh, fish or powershell\nRun 'tagmatch completion -h' for usage.\n"},
 		{[]string{"completion", "tcsh"}, exitUsage, `unknown command "tcsh" for "tagmatch completion"`},
+		{[]string{"help", "man"}, exitUsage, "name one directory: tagmatch help man DIR\nRun 'tagmatch help man -h' for usage.\n"},
+		{[]string{"help", "man", "/dev/null/man"}, exitFailed, "/dev/null: not a directory"},
 		{[]string{"version", "more"}, exitUsage, `unknown command "more"`},
 		{[]string{"run", "-n", "0", "prog"}, exitUsage, "0 ranks: give a number from 1"},
 		{[]string{"run", "-n", "1", "/nonexistent"}, exitFailed, "no such file"},
@@ -135,6 +139,25 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
+// TestMan: each command has a manual page.
+func TestMan(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "man1")
+	code, out, errs := command("help", "man", dir)
+	require.Zero(t, code, errs)
+	require.Empty(t, out)
+	for _, c := range newRoot(nil).Commands() {
+		if c.Name() == "help" {
+			continue
+		}
+		page, err := os.ReadFile(filepath.Join(dir, "tagmatch-"+c.Name()+".1"))
+		require.NoError(t, err)
+		require.Contains(t, string(page), "tagmatch-"+c.Name()+" - "+c.Short)
+	}
+	code, out, _ = command("help", "run")
+	require.Zero(t, code)
+	require.Contains(t, out, "Exit code: 0 if all ranks exited with 0")
+}
+
 func TestInfo(t *testing.T) {
 	for _, v := range []string{"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TAGMATCH_BOOTSTRAP"} {
 		t.Setenv(v, "")
@@ -146,8 +169,11 @@ func TestInfo(t *testing.T) {
 	require.Contains(t, out, "singleton")
 	require.NotContains(t, out, secret)
 	require.Regexp(t, `job secret +32 bytes, not shown +\(TAGMATCH_SECRET\)`, out)
-	require.Regexp(t, `longest message +any that the memory of its sender and its receiver holds`, out)
-	require.Regexp(t, `most bytes at a time +2147483648 +\(a longer message is read piece by piece\)`, out)
+	require.Regexp(t, `longest message +any that the memory of its sender and its receiver\s+holds`, out)
+	require.Regexp(t, `most bytes at a time +2147483648\n +\(a longer message is read piece by piece\)\n`, out)
+	for line := range strings.Lines(out) {
+		require.LessOrEqual(t, utf8.RuneCountInString(line), columns+1, line)
+	}
 	t.Setenv("TAGMATCH_SECRET_FILE", secret) // misplaced
 	_, out, _ = command("info")
 	require.NotContains(t, out, secret)
@@ -175,7 +201,7 @@ func TestInfoOfLaunchers(t *testing.T) {
 	code, out, errs := command("info")
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, errs, "rank 1 of 4 by mpiexec")
-	require.Regexp(t, `launcher +none: .*its PMI_FD is no open socket`, out)
+	require.Regexp(t, `(?s)launcher +none: .*its\s+PMI_FD\s+is\s+no\s+open\s+socket`, out)
 	t.Setenv("TAGMATCH_BOOTSTRAP", "singleton")
 	code, out, errs = command("info")
 	require.Zero(t, code, errs)
@@ -189,12 +215,12 @@ func TestInfoOfLaunchers(t *testing.T) {
 	code, out, errs = command("info")
 	require.Zero(t, code, errs)
 	require.Regexp(t, `launcher +openmpi +\(environment\)`, out)
-	require.Regexp(t, `in the environment +openmpi, kubernetes +\(the first is taken`, out)
-	require.Regexp(t, `rendezvous +published by rank 0 +\(directory /`, out)
+	require.Regexp(t, `in the environment +openmpi, kubernetes\s+\(the first is taken`, out)
+	require.Regexp(t, `rendezvous +published by rank 0\s+\(directory\s+/`, out)
 	t.Setenv("TAGMATCH_BOOTSTRP", "singleton")
 	code, out, errs = command("info")
 	require.Equal(t, exitFailed, code)
-	require.Contains(t, out, "did you mean TAGMATCH_BOOTSTRAP?")
+	require.Regexp(t, `did\s+you\s+mean\s+TAGMATCH_BOOTSTRAP\?`, out)
 	require.Contains(t, errs, "did you mean TAGMATCH_BOOTSTRAP?")
 }
 

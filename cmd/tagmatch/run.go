@@ -23,11 +23,15 @@ is killed, or aborts the job, the others are sent SIGTERM and, after the grace
 period, SIGKILL; one that has closed its World by then is sent SIGTERM later, after
 half of that period or three seconds. On SIGINT, SIGTERM and SIGHUP (unless nohup
 has it ignored) all ranks are ended in this way; a second signal kills at once, and
-output that nobody takes within a second is then lost. SIGQUIT, SIGUSR1, SIGUSR2,
-SIGWINCH, SIGXCPU and SIGCONT are passed on to all processes of the ranks, and
-Ctrl-Z stops them; other signals are not passed on. After SIGQUIT ranks have the
-grace period to end by themselves. A rank is a process group that ends with its
-first process: what that leaves running is killed, in a group of its own too.
+output that nobody takes within a second is then lost. If nothing of the job had
+moved for 10 seconds then, the last output says what was wrong with it.
+
+SIGQUIT (Ctrl-\) prints what is wrong with the job, as tagmatch dump does, and the
+job goes on; with a second one within 5 seconds the ranks get it, and have the
+grace period to end by themselves. SIGUSR1, SIGUSR2, SIGWINCH, SIGXCPU and SIGCONT
+are passed on to all processes of the ranks, and Ctrl-Z stops them; other signals
+are not passed on. A rank is a process group that ends with its first process:
+what that leaves running is killed, in a group of its own too.
 
 Exit code: 0 if all ranks exited with 0; else that of the rank that brought the job
 down: one that was killed (128 + number of the signal), or the first that failed;
@@ -61,6 +65,7 @@ func newRun(in *os.File) *cobra.Command {
 			}
 			opt.Stdin = usableStdin(in)
 			opt.Stdout, opt.Stderr = c.OutOrStdout(), c.ErrOrStderr()
+			opt.Diagnose = diagnoseRanks
 			code, err := launch.Run(c.Context(), opt)
 			if code != 0 || err != nil {
 				return &exitError{code, err}

@@ -12,19 +12,13 @@ import (
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 )
 
-const (
-	// betweenLooks is long beside what a message or a collective call takes, so that a job in which
-	// anything moves is seen to move.
-	betweenLooks = 200 * time.Millisecond
-
-	columns = 80
-)
+const columns = 80
 
 // lookTwice asks ranks for their states, and again when all have answered and some time is over.
 func lookTwice(ctx context.Context, names []doors.Name) (now, before []inspect.State) {
 	before = doors.States(ctx, names)
 	select {
-	case <-time.After(betweenLooks):
+	case <-time.After(doors.BetweenLooks):
 	case <-ctx.Done():
 	}
 	return doors.States(ctx, names), before
@@ -72,15 +66,9 @@ func writeVerdicts(w io.Writer, verdicts []diagnose.Verdict, now, before []inspe
 		return diagnose.Write(w, verdicts, columns)
 	}
 	does := "it moves"
-	if !slices.ContainsFunc(now, func(s inspect.State) bool { return movedSince(&s, before) }) {
+	if !doors.Moved(now, before) {
 		does = "it rests at the moment"
 	}
 	_, err := fmt.Fprintf(w, "Nothing is wrong with the job that can be seen: %s.\n", does)
 	return err
-}
-
-// movedSince reports whether anything has moved at a rank since the look before.
-func movedSince(s *inspect.State, before []inspect.State) bool {
-	i := slices.IndexFunc(before, func(b inspect.State) bool { return b.Rank == s.Rank })
-	return s.Silent == "" && (i < 0 || before[i].Moved != s.Moved)
 }

@@ -124,10 +124,18 @@ func (s *supervisor) deserters(culprit *rank) string {
 	}
 	var parts []string
 	for how, list := range by {
-		parts = append(parts, ranks.List(list)+" "+how+"; ")
+		parts = append(parts, s.names(list)+" "+how+"; ")
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, "")
+}
+
+// names names ranks, and the host of a single one where that is another.
+func (s *supervisor) names(list []int) string {
+	if len(list) == 1 {
+		return s.ranks[list[0]].name()
+	}
+	return ranks.List(list)
 }
 
 const withoutShutdown = "ended with code 0, but without Shutdown"

@@ -154,7 +154,7 @@ func TestRemoteKeepGoing(t *testing.T) {
 	for end, want := range map[string]int{"kill -s KILL $$": 0, "exit 255": 0, "exit 9": 9} {
 		code, out := remoteJob(t, t.Context(), Options{N: 3, KeepGoing: true}, `[ $RANK = 2 ] || exit 0; `+end)
 		require.Equal(t, want, code, out)
-		require.Regexp(t, `tagmatch: rank 2 on there exited with code .*\ntagmatch: rank 2 (lost|failed), 2 of 3 ended well\n$`, out)
+		require.Regexp(t, `tagmatch: rank 2 on there exited with code .*\ntagmatch: rank 2 on there (lost|failed), 2 of 3 ended well\n$`, out)
 	}
 }
 

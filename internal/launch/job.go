@@ -228,6 +228,7 @@ type supervisor struct {
 	signals int              // to this process
 	giveUp  <-chan time.Time // when output is no longer waited for; nil: never
 	gaveUp  bool
+	look    look
 }
 
 func newSupervisor(j *job) *supervisor {
@@ -249,6 +250,7 @@ func (j *job) run(ctx context.Context) (int, error) {
 	defer signal.Stop(others)
 	s := newSupervisor(j)
 	defer s.stopTimers()
+	defer s.endLook()
 	if err := j.start(); err != nil {
 		s.err, s.code = err, 1
 		s.end(syscall.SIGKILL)
@@ -272,6 +274,8 @@ func (j *job) run(ctx context.Context) (int, error) {
 			s.hurry()
 		case <-s.timer.C:
 			s.end(s.next)
+		case text := <-s.look.found:
+			s.hasLooked(text)
 		case <-s.said:
 			s.said = nil
 		case <-s.giveUp:
@@ -315,6 +319,7 @@ func (s *supervisor) happened(e event) {
 		}
 		if s.unpassed == 0 {
 			s.conclude()
+			s.sayLast()
 		}
 	}
 }
@@ -365,6 +370,11 @@ func (s *supervisor) fail(code int, text string) {
 // say prints a text, behind those before it, beside the supervisor: ranks are signalled also where
 // a line of theirs that nobody reads holds the output.
 func (s *supervisor) say(text string, r *rank) {
+	s.sayFound(func() string { return text }, r)
+}
+
+// sayFound is say of a text that takes time to find.
+func (s *supervisor) sayFound(text func() string, r *rank) {
 	before, said := s.said, make(chan struct{})
 	s.said = said
 	go func() {
@@ -375,9 +385,10 @@ func (s *supervisor) say(text string, r *rank) {
 		if r != nil {
 			<-r.passed
 		}
+		found := text()
 		s.output.Lock()
 		defer s.output.Unlock()
-		fmt.Fprintf(s.opt.Stderr, "tagmatch: %s\n", text)
+		fmt.Fprintf(s.opt.Stderr, "tagmatch: %s\n", found)
 	}()
 }
 

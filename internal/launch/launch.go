@@ -59,6 +59,13 @@ type Options struct {
 	KeepGoing bool          // a rank that ends does not end the others: only an Abort, a signal and ctx do
 	Grace     time.Duration // between SIGTERM and SIGKILL; default 5 s
 
+	// Diagnose says what is wrong with the ranks of this host whose first processes these are, ""
+	// if it has nothing to say; with rested above 0 also where anything of the job has moved within
+	// that time. It is called by one goroutine or several, and ends soon after ctx. With it the
+	// first SIGQUIT prints the diagnosis, and only a second one within 5 s goes to the ranks; a
+	// signal that ends a job in which nothing has moved for 10 s has it printed behind all else.
+	Diagnose func(ctx context.Context, pids []int, rested time.Duration) string
+
 	agentEnv []string // Env without the values of Pass, which are for ranks
 }
 

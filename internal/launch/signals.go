@@ -47,8 +47,10 @@ func (s *supervisor) signalled(sig syscall.Signal) {
 		s.forward(syscall.SIGSTOP) // SIGTSTP stops no group whose session has no shell, as on other hosts
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case syscall.SIGQUIT:
-		s.dumped = time.Now()
-		s.forward(sig)
+		if !s.diagnosed() {
+			s.dumped = time.Now()
+			s.forward(sig)
+		}
 	default:
 		s.forward(sig)
 	}
@@ -77,6 +79,14 @@ func (s *supervisor) interrupted(sig syscall.Signal) {
 	if s.signals++; s.signals == 2 {
 		s.giveUp = time.After(lastWords)
 	}
+	if s.signals > 1 || !s.lookFirst(sig) {
+		s.endLook()
+		s.endBy(sig)
+	}
+}
+
+// endBy ends the ranks because of the signals that have come.
+func (s *supervisor) endBy(sig syscall.Signal) {
 	if s.failed != nil && s.asked == nil {
 		s.settled() // the verdict must not be about ranks that the signal ends
 		return
@@ -88,5 +98,9 @@ func (s *supervisor) interrupted(sig syscall.Signal) {
 		return
 	}
 	s.note(128+int(sig), "got "+sig.String(), nil)
+	if s.signals > 1 { // the first look at the ranks was not over
+		s.end(syscall.SIGKILL)
+		return
+	}
 	s.end(syscall.SIGTERM)
 }

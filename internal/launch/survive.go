@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/tagmatch/tagmatch/internal/launch/link"
-	"github.com/tagmatch/tagmatch/internal/ranks"
 )
 
 // endings is what has become of the ranks of a job with Options.KeepGoing.
@@ -85,7 +84,7 @@ func (s *supervisor) conclude() {
 		what  string
 	}{{s.kept.lost, "lost"}, {s.kept.failed, "failed"}} {
 		if len(p.ranks) > 0 {
-			parts = append(parts, ranks.List(p.ranks)+" "+p.what)
+			parts = append(parts, s.names(p.ranks)+" "+p.what)
 		}
 	}
 	s.say(fmt.Sprintf("%s, %d of %d ended well", strings.Join(parts, ", "), well, len(s.ranks)), nil)

@@ -38,7 +38,7 @@ func TestSurvivors(t *testing.T) {
 		{"all", []ending{{state: link.Joined}, {state: link.Joined, code: 5}, {state: link.Joined, code: killed}}, 5, "ranks 0-2 lost, 0 of 3 ended well"},
 		{"all, with code 0", []ending{{state: link.Joined}, {state: link.Joined}, {state: link.Joined}}, 1, "ranks 0-2 lost, 0 of 3 ended well"},
 		{"on another host", []ending{{host: "a"}, {code: 137, host: "b"}, {code: 255, host: "b"}}, 0, "ranks 1, 2 lost, 1 of 3 ended well"},
-		{"a failure on another host", []ending{{host: "a"}, {code: 128, host: "b"}, {code: 137, host: "b"}}, 128, "rank 2 lost, rank 1 failed, 1 of 3 ended well"},
+		{"a failure on another host", []ending{{host: "a"}, {code: 128, host: "b"}, {code: 137, host: "b"}}, 128, "rank 2 on b lost, rank 1 on b failed, 1 of 3 ended well"},
 	}
 	passed := make(chan struct{})
 	close(passed)

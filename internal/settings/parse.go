@@ -106,3 +106,17 @@ func parseBytes(s string, most int64, allowed string) (int64, error) {
 	}
 	return n << shift, nil
 }
+
+// ParseWatchdog reads for how long nothing of a job may move before that is reported, and whether
+// the job is ended then: "5m", "5m,abort". It is 0 of "" and "off".
+func ParseWatchdog(s string) (limit time.Duration, abort bool, err error) {
+	if s == "" || s == "off" {
+		return 0, false, nil
+	}
+	s, abort = strings.CutSuffix(s, ",abort")
+	limit, err = time.ParseDuration(s)
+	if err != nil || limit < minWatchdog {
+		return 0, false, fmt.Errorf("give a duration of at least %v, such as 5m, with ,abort behind it where the job is to be ended; or off", minWatchdog)
+	}
+	return limit, abort, nil
+}

@@ -66,8 +66,8 @@ const (
 	InspectOff
 )
 
-// Config has the fields of p2p.Config that a variable may set, and Inspect, which is an operator's
-// matter and no program's. What is zero was not given; in the
+// Config has the fields of p2p.Config that a variable may set, and Inspect and Watchdog, which are
+// an operator's matter and no program's. What is zero was not given; in the
 // result of Resolve only SpinLimit, which is then adaptive, and Logger may be.
 type Config struct {
 	Device, Transport          string
@@ -81,6 +81,7 @@ type Config struct {
 	TLS, Ports                 string
 	Logger                     *slog.Logger
 	Inspect                    Inspect
+	Watchdog                   string // see ParseWatchdog
 }
 
 // Setting is one setting in effect.
@@ -98,6 +99,8 @@ const (
 	maxLimit = 1 << 40
 	maxTags  = 1 << 16
 	maxPeer  = time.Hour
+
+	minWatchdog = time.Second
 
 	defaultSpin       = 50 * time.Microsecond
 	defaultEager      = 32 << 10 // beyond it one copy by system call beats two through a ring

@@ -33,14 +33,14 @@ func TestPrecedence(t *testing.T) {
 		"TAGMATCH_UNEXPECTED_LIMIT": "none", "TAGMATCH_SEND_LIMIT": "1G", "TAGMATCH_PROGRESS": "manual",
 		"TAGMATCH_MAX_TAGS": "none", "TAGMATCH_OFFLOAD_MIN": "64", "TAGMATCH_ASYNC": "on",
 		"TAGMATCH_JOIN_TIMEOUT": "90s", "TAGMATCH_PEER_TIMEOUT": "1m",
-		"TAGMATCH_PORTS": "4000-4010", "TAGMATCH_TLS": "secret", "TAGMATCH_INSPECT": "off",
+		"TAGMATCH_PORTS": "4000-4010", "TAGMATCH_TLS": "secret", "TAGMATCH_INSPECT": "off", "TAGMATCH_WATCHDOG": "90s,abort",
 	})
 	c := Config{Device: "shm"}
 	full, list, faults := c.Resolve(vars)
 	require.Empty(t, faults)
 	require.Equal(t, Config{Device: "shm", Transport: "auto", Progress: ProgressManual, JoinTimeout: 90 * time.Second, SpinLimit: 20 * time.Microsecond, EagerLimit: 4096,
 		UnexpectedLimit: -1, SendLimit: 1 << 30, MaxTags: -1, OffloadMin: 64, Async: AsyncOn, PeerTimeout: time.Minute,
-		Ports: "4000-4010", TLS: "secret", Inspect: InspectOff}, full)
+		Ports: "4000-4010", TLS: "secret", Inspect: InspectOff, Watchdog: "90s,abort"}, full)
 	require.Equal(t, []Setting{
 		{"Device", "TAGMATCH_DEVICE", "shm", "program"},
 		{"Transport", "TAGMATCH_TRANSPORT", "auto", "default"},
@@ -58,6 +58,7 @@ func TestPrecedence(t *testing.T) {
 		{"Ports", "TAGMATCH_PORTS", "4000-4010", "TAGMATCH_PORTS"},
 		{"Logger", "TAGMATCH_LOG", "none", "default"},
 		{"Inspect", "TAGMATCH_INSPECT", "off", "TAGMATCH_INSPECT"},
+		{"Watchdog", "TAGMATCH_WATCHDOG", "90s,abort", "TAGMATCH_WATCHDOG"},
 	}, list)
 	require.Equal(t, Config{Device: "shm"}, c, "the caller's Config is not changed")
 
@@ -80,7 +81,7 @@ func TestVariablesAreChecked(t *testing.T) {
 		"TAGMATCH_DEVICE": "mlx5_0", "TAGMATCH_TRANSPORT": "ud", "TAGMATCH_PROGRESS": "never", "TAGMATCH_SPIN_LIMIT": "5",
 		"TAGMATCH_EAGER_LIMIT": "1m", "TAGMATCH_UNEXPECTED_LIMIT": "many", "TAGMATCH_SEND_LIMIT": "-2", "TAGMATCH_ASYNC": "yes",
 		"TAGMATCH_JOIN_TIMEOUT": "soon", "TAGMATCH_PEER_TIMEOUT": "5s",
-		"TAGMATCH_LOG": "loud", "TAGMATCH_PORTS": "4010-4000", "TAGMATCH_TLS": "on",
+		"TAGMATCH_LOG": "loud", "TAGMATCH_PORTS": "4010-4000", "TAGMATCH_TLS": "on", "TAGMATCH_WATCHDOG": "5m,kill",
 	} {
 		full, _, faults := Config{}.Resolve(env(map[string]string{name: value}))
 		require.Equal(t, defaults, full, name)
@@ -103,6 +104,22 @@ func TestLogOfEnvironment(t *testing.T) {
 		require.Empty(t, faults)
 		require.Same(t, own, full.Logger)
 		require.Contains(t, list, Setting{"Logger", "TAGMATCH_LOG", "none", "program"})
+	}
+}
+
+func TestParseWatchdog(t *testing.T) {
+	for s, want := range map[string]struct {
+		limit time.Duration
+		abort bool
+	}{"": {}, "off": {}, "5m": {5 * time.Minute, false}, "1s,abort": {time.Second, true}} {
+		limit, abort, err := ParseWatchdog(s)
+		require.NoError(t, err, s)
+		require.Equal(t, want.limit, limit, s)
+		require.Equal(t, want.abort, abort, s)
+	}
+	for _, s := range []string{"5", "999ms", "-5m", "abort", "5m,", "5m abort", ",abort"} {
+		_, _, err := ParseWatchdog(s)
+		require.ErrorContains(t, err, "give a duration of at least 1s, such as 5m", s)
 	}
 }
 

@@ -52,6 +52,8 @@ func variables() []variable {
 			parseLog,
 			showLog},
 		mode("Inspect", "TAGMATCH_INSPECT", func(c *Config) *Inspect { return &c.Inspect }, inspectNames, "give InspectOn or InspectOff", "give on or off", nil),
+		text("Watchdog", "TAGMATCH_WATCHDOG", "off", func(c *Config) *string { return &c.Watchdog },
+			func(s string) error { _, _, err := ParseWatchdog(s); return err }),
 	}
 }
 
