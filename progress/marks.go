@@ -10,6 +10,7 @@ import (
 // clock anyway, and by looks. So an engine that has come to rest knows since when.
 type mark struct {
 	at      time.Time
+	begun   uint64 // operations
 	posted  uint64 // matching.Posted.NextSeq
 	arrived uint64 // unexpected.Queue.LastSeq
 	moved   uint64 // Engine.movedLocked
@@ -67,7 +68,7 @@ func (e *Engine) markLocked(at time.Time) {
 	if at.IsZero() {
 		at = time.Now()
 	}
-	e.marks.add(mark{at, e.posted.NextSeq(), e.unexp.LastSeq(), moved})
+	e.marks.add(mark{at, e.entered[opNew], e.posted.NextSeq(), e.unexp.LastSeq(), moved})
 }
 
 // movedLocked counts all that has moved, by what is counted anyway.

@@ -42,8 +42,8 @@ type Op struct {
 	tag    uint64  // once a message has matched: its tag
 	e      *Engine // constant; nil for Failed
 
-	peer   int // destination, or source; -1 any
-	mask   uint64
+	peer   int             // destination, or source; -1 any
+	mask   uint64          // of a receive; of a send: how many operations had begun before it, see mark
 	handle matching.Handle // posted, offloaded: in Engine.posted; queued: its number in peer.out
 
 	message *Message // of a posted matched probe: what it fills in; nil once ended
@@ -111,6 +111,11 @@ func (e *Engine) newOpLocked(kind noteKind, peer int, tag, mask uint64, buf []by
 	op.peer, op.tag, op.mask, op.buf = peer, tag, mask, buf
 	op.takeNote(kind)
 	return op
+}
+
+// newSendLocked is a send that is posted next.
+func (e *Engine) newSendLocked(kind noteKind, dst int, tag uint64, buf []byte) *Op {
+	return e.newOpLocked(kind, dst, tag, e.entered[opNew], buf)
 }
 
 // sentLocked is the operation of an Isend that has ended at once.
