@@ -59,9 +59,9 @@ func (op *Op) forgottenText() string {
 		return "call without a peer"
 	case op.pool == &op.e.sent:
 		return fmt.Sprintf("send, %s, %d bytes", tagText(st.Tag, ^uint64(0)), st.Len)
-	case op.mask == 0 && op.err == nil:
+	case op.kind == kindSend && op.err == nil:
 		return fmt.Sprintf("send to %d, %s, %d bytes", op.peer, tagText(op.tag, ^uint64(0)), st.Len)
-	case op.mask == 0:
+	case op.kind == kindSend:
 		return fmt.Sprintf("send to %d, %s, failed", op.peer, tagText(op.tag, ^uint64(0)))
 	case op.err == nil:
 		return fmt.Sprintf("recv from %d, %s, %d bytes", st.Source, tagText(st.Tag, ^uint64(0)), st.Len)

@@ -211,6 +211,9 @@ func (l *looker) age(n uint64, count func(*mark) uint64) time.Duration {
 // add keeps what is seen of an operation for count.
 func (l *looker) add(op *Op, seq uint64) {
 	s := seen{u: op.unfinished(), seq: seq, awaited: op.Awaited()}
+	if s.u.Kind == UnfinishedSend {
+		s.seq = op.mask + 1
+	}
 	if s.u.Peer == AnySource && op.peer < AnySource {
 		s.from = l.e.sources.group(op.peer).members
 	}
@@ -422,11 +425,13 @@ func (l *looker) end() {
 	k.Partial = k.Partial || k.Rest != [UnfinishedKinds]int{} || k.Losses > len(k.Lost)
 }
 
-// ageOf is the age of the oldest of a group. Only what waits for its match has a place in an order.
+// ageOf is the age of the oldest of a group. What is being received has no place in an order.
 func (l *looker) ageOf(g *Group) time.Duration {
 	switch {
 	case g.seq == 0:
 		return 0
+	case g.Kind == UnfinishedSend:
+		return l.age(g.seq, func(m *mark) uint64 { return m.begun })
 	case g.Kind == UnfinishedMessage:
 		return l.age(g.seq, func(m *mark) uint64 { return m.arrived })
 	}

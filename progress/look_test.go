@@ -242,6 +242,36 @@ func TestMovedMarks(t *testing.T) {
 	require.Greater(t, e.Moved(), moved)
 }
 
+// TestLookSendAges: a send is as old as what was posted, wherever it waits.
+func TestLookSendAges(t *testing.T) {
+	c := newCluster(t, 2, Config{Manual: true, UnexpectedLimit: 64 << 10}, fakeOpts{maxEager: 1000})
+	e, buf := c.e[0], make([]byte, 2000)
+	requests := []Request{e.Isend(1, 1, buf)}
+	first := e.Look()
+	require.Zero(t, group(t, first, UnfinishedSend, 1).Age)
+	e.marks[0].at = e.marks[0].at.Add(-time.Hour)
+	requests = append(requests, e.Isend(1, 2, buf))
+	for range 200 { // more than the receiver has memory for
+		requests = append(requests, e.Isend(1, 3, buf[:1000]))
+	}
+	second := e.Look()
+	require.Equal(t, second.At.Sub(first.At.Add(-time.Hour)), group(t, second, UnfinishedSend, 1).Age)
+	require.Equal(t, StageRequested, group(t, second, UnfinishedSend, 2).Stage)
+	require.Zero(t, group(t, second, UnfinishedSend, 2).Age)
+	require.Equal(t, StageHeld, group(t, second, UnfinishedSend, 3).Stage)
+	require.Zero(t, group(t, second, UnfinishedSend, 3).Age)
+	third := e.Look()
+	for i, tag := range []uint64{1, 2, 3} {
+		require.Equal(t, tag, third.Groups[i].Tag, "the oldest come first")
+	}
+	require.Equal(t, third.At.Sub(second.At), group(t, third, UnfinishedSend, 2).Age)
+	require.Equal(t, third.At.Sub(second.At), group(t, third, UnfinishedSend, 3).Age)
+	for _, r := range requests {
+		r.Cancel()
+		r.Free()
+	}
+}
+
 // TestMarks: there are never many, the oldest stays, and none claims more than was there.
 func TestMarks(t *testing.T) {
 	var l marks

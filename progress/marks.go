@@ -10,6 +10,7 @@ import (
 // rest knows since when.
 type mark struct {
 	at      time.Time
+	begun   uint64 // operations
 	posted  uint64 // matching.Posted.NextSeq
 	arrived uint64 // unexpected.Queue.LastSeq
 	moved   uint64 // Engine.movedLocked
@@ -63,7 +64,7 @@ func (e *Engine) markLocked(at time.Time) {
 	if n := len(e.marks); n != 0 && e.marks[n-1].moved == moved {
 		return
 	}
-	e.marks.add(mark{at, e.posted.NextSeq(), e.unexp.LastSeq(), moved})
+	e.marks.add(mark{at, e.entered[opNew], e.posted.NextSeq(), e.unexp.LastSeq(), moved})
 }
 
 // Moved is Look.Moved alone. Who calls it now and then has Look know since when nothing has moved
@@ -71,7 +72,7 @@ func (e *Engine) markLocked(at time.Time) {
 func (e *Engine) Moved() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.markLocked(time.Time{})
+	e.markLocked(time.Now())
 	return e.movedLocked()
 }
 

@@ -43,7 +43,7 @@ type Op struct {
 	e      *Engine // constant; nil for Failed
 
 	peer   int             // destination, or source; -1 any
-	mask   uint64          // of a receive; 0 of a send
+	mask   uint64          // of a receive; of a send: how many operations had begun before it, see mark
 	handle matching.Handle // posted, offloaded: in Engine.posted; queued: its number in peer.out
 
 	message *Message // of a posted matched probe: what it fills in; nil once ended
@@ -124,6 +124,13 @@ func (e *Engine) pool(kind noteKind) *opPool {
 		return &e.ops
 	}
 	return &e.calls
+}
+
+// newSendLocked is a send that is posted next.
+func (e *Engine) newSendLocked(kind noteKind, dst int, tag uint64, buf []byte) *Op {
+	op := e.newOpLocked(kind, dst, tag, e.entered[opNew], buf)
+	op.kind = kindSend
+	return op
 }
 
 // sentLocked is the operation of an Isend that has ended at once.

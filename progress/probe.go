@@ -20,6 +20,7 @@ const (
 	kindReceive opKind = iota // any other operation too
 	kindVector                // a receive into several buffers
 	kindMessage               // a receive of a Message
+	kindSend
 	kindProbe
 	kindMatchedProbe
 )

@@ -47,7 +47,7 @@ func (e *Engine) isendLocked(dst int, tag uint64, buf []byte) Request {
 	if e.sendNowLocked(dst, tag, buf) {
 		return e.sentLocked(dst, tag, buf).request()
 	}
-	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
+	op := e.newSendLocked(noteSend, dst, tag, buf)
 	r := op.request()
 	op.isend()
 	return r
@@ -56,7 +56,7 @@ func (e *Engine) isendLocked(dst int, tag uint64, buf []byte) Request {
 // Issend is Isend that completes when the message is matched.
 func (e *Engine) Issend(dst int, tag uint64, buf []byte) Request {
 	e.mu.Lock()
-	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
+	op := e.newSendLocked(noteSend, dst, tag, buf)
 	op.sync = true
 	r := op.request()
 	op.isend()
@@ -94,7 +94,7 @@ func (e *Engine) sendSlowLocked(ctx context.Context, dst int, tag uint64, buf []
 		e.mu.Unlock()
 		return err
 	}
-	op := e.newOpLocked(noteSendCall, dst, tag, 0, buf)
+	op := e.newSendLocked(noteSendCall, dst, tag, buf)
 	op.sync = sync
 	n := op.note
 	op.submit()

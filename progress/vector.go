@@ -53,7 +53,7 @@ func (e *Engine) sendWhole(dst int, tag uint64, parts [][]byte, sync bool) Reque
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	op := e.newOpLocked(noteSend, dst, tag, 0, w.buf[:size])
+	op := e.newSendLocked(noteSend, dst, tag, w.buf[:size])
 	op.takeVector(nil, size)
 	op.note.vector(parts)
 	op.sync, op.vec.whole = sync, w

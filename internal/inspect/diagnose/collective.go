@@ -98,9 +98,7 @@ func (d *diagnosis) tellMissing(c *call) {
 		first, second = c.in, c.missing
 	}
 	v := Verdict{Class: Collective, Culprit: true, Comm: c.Comm, Where: d.placeOf(first[0])}
-	for _, call := range d.members[c.in[0]].Calls {
-		v.Age = max(v.Age, call.Age)
-	}
+	v.Age = d.waited(c.in[0])
 	v.What = fmt.Sprintf("%s in %s%s, which %s. Rank %d %s.", capital(rankList(d.ranksOf(c.in), "waits", "wait")), meetingText(c.Meeting),
 		suffix(d.place(c.in[0], c.Name)), rankList(d.ranksOf(c.missing), "has not called", "have not called"),
 		d.members[c.missing[0]].Rank, d.doing(c.missing[0]))

@@ -38,7 +38,11 @@ func (d *diagnosis) cycle(at []int) {
 			parts = append(parts, fmt.Sprintf("and so on, %d more", len(circle)-n))
 			break
 		}
-		parts = append(parts, fmt.Sprintf("rank %d %s", d.members[i].Rank, what(i)))
+		does := what(i)
+		if n > 0 && d.alike(circle[0], i) {
+			does = d.likewise(i)
+		}
+		parts = append(parts, fmt.Sprintf("rank %d %s", d.members[i].Rank, does))
 	}
 	v.What += ": " + strings.Join(parts, "; ") + "."
 	d.describe(&v, circle[0])
@@ -51,6 +55,24 @@ func (d *diagnosis) onePlace(circle []int) bool {
 	return len(circle) > 1 && place != "" && !slices.ContainsFunc(circle, func(i int) bool {
 		return d.placeOf(i) != place || len(d.waits[i]) == 0 || waitingIn(&d.members[i]) != nil
 	})
+}
+
+// alike reports whether what two members wait for first differs in the other rank alone.
+func (d *diagnosis) alike(i, k int) bool {
+	if len(d.waits[i]) == 0 || len(d.waits[k]) == 0 {
+		return false
+	}
+	a, b := &d.waits[i][0], &d.waits[k][0]
+	return d.placeOf(i) == d.placeOf(k) && (a.recv != nil && b.recv != nil && a.recv.Key == b.recv.Key && min(a.recv.Peer, b.recv.Peer) >= 0 ||
+		a.send != nil && b.send != nil && a.send.Key == b.send.Key && a.send.Bytes == b.send.Bytes && a.send.Stage == b.send.Stage)
+}
+
+// likewise is what a member waits for as one before it does.
+func (d *diagnosis) likewise(i int) string {
+	if w := &d.waits[i][0]; w.send != nil {
+		return fmt.Sprintf("for rank %d", w.send.Peer)
+	}
+	return fmt.Sprintf("for one of rank %d", d.waits[i][0].recv.Peer)
 }
 
 // waitsFirst is the first thing that a member waits for.
@@ -176,12 +198,12 @@ func (d *diagnosis) tellHeld(h *held) {
 	first := d.members[h.by[0]].Rank
 	v := Verdict{Class: HeldUp, Culprit: true, Comm: s.Comm, Tag: &s.Tag, Bytes: s.Bytes, Age: s.Age, Where: d.placeOf(h.holder)}
 	v.What = fmt.Sprintf("Sends of %s to rank %d are held up", ranks.List(d.ranksOf(h.by)), m.Rank)
-	if n := d.members[h.by[0]].peer(m.Rank).HeldUp; n > 0 {
+	if n := d.members[h.by[0]].peer(m.Rank).HeldUp; n > 1 {
 		v.What += fmt.Sprintf(" (%d of rank %d)", n, first)
 	}
 	v.What += fmt.Sprintf(": rank %d has no memory for more messages that it has not received", m.Rank)
 	if p := m.peer(first); p.Window > 0 {
-		v.What += fmt.Sprintf(", and keeps %s of rank %d", bytesText(p.Charged), first)
+		v.What += fmt.Sprintf(", and keeps %s of rank %d", aboutText(p.Charged), first)
 	}
 	v.What += fmt.Sprintf(". It %s.", d.doing(h.holder))
 	v.Do = fmt.Sprintf("A receive of rank %d's messages (%s) on rank %d frees them; let it receive them first, or send fewer ahead.",

@@ -33,16 +33,14 @@ func (d *diagnosis) lateRanks(late []int) {
 		return
 	}
 	v := Verdict{Class: Late, Culprit: true, Where: d.members[late[0]].place.At}
-	waiters := d.graph.waiters(late)
-	v.What = fmt.Sprintf("%s, and %s", capital(strings.Join(d.latePlaces(late), "; ")), waitFor(len(waiters), len(late)))
+	v.What = capital(strings.Join(d.latePlaces(late), "; ")) + "."
 	if i, found := d.graph.waiter(late[0]); found {
-		v.What += fmt.Sprintf(": rank %d %s", d.members[i].Rank, d.doing(i))
+		v.What += fmt.Sprintf(" Rank %d %s.", d.members[i].Rank, d.doing(i))
 	}
-	v.What += "."
-	v.Do = "Look at what it computes there" + orLeave(late) + "."
-	for _, i := range waiters {
-		for _, c := range d.members[i].Calls {
-			v.Age = max(v.Age, c.Age)
+	v.Do = "Look at what it does there" + orLeave(late) + "."
+	if doubt == "" {
+		for _, i := range d.graph.waiters(late) {
+			v.Age = max(v.Age, d.waited(i))
 		}
 	}
 	d.add(v, late, late)
@@ -50,50 +48,62 @@ func (d *diagnosis) lateRanks(late []int) {
 	last.Doubt, last.Certain = doubt, doubt == ""
 }
 
-// waitFor says how many ranks wait for how many others.
-func waitFor(n, late int) string {
-	who, whom := fmt.Sprintf("%d ranks wait", n), "it"
-	if n == 1 {
-		who = "1 rank waits"
+// waited is for how long a member that waits has done so, at least: since anything has moved there,
+// it has not begun a call that waits.
+func (d *diagnosis) waited(i int) inspect.Age {
+	m := &d.members[i]
+	age := m.Still
+	for _, c := range m.Calls {
+		age = max(age, c.Age)
 	}
-	if late > 1 {
-		whom = "them"
-	}
-	return who + " for " + whom
+	return age
 }
 
 func orLeave(late []int) string {
 	if len(late) > 1 {
 		return ", or divide the work more evenly"
 	}
-	return ", or why it does not come to the call that the others wait in"
+	return ", and why it does not come to the call that the others wait in"
 }
 
 // latePlaces says where late ranks are, those at one place together.
 func (d *diagnosis) latePlaces(late []int) (parts []string) {
-	by := map[string][]int{}
-	var places []string
+	by := map[[2]string][]int{}
+	var places [][2]string
 	for _, i := range late {
-		p := d.members[i].place
-		text := "in no call of the library"
-		if n := len(d.members[i].Calls); n != 0 {
-			text = "in no call that waits"
+		does, where := latePlace(&d.members[i])
+		p := [2]string{does, where}
+		if len(by[p]) == 0 {
+			places = append(places, p)
 		}
-		if text += suffix(p.At); p.State != "" {
-			text += " (" + p.State + ")"
-		}
-		if len(by[text]) == 0 {
-			places = append(places, text)
-		}
-		by[text] = append(by[text], d.members[i].Rank)
+		by[p] = append(by[p], d.members[i].Rank)
 	}
 	for n, p := range places {
 		if n == placesMost {
 			return append(parts, fmt.Sprintf("and %d more places", len(places)-n))
 		}
-		parts = append(parts, rankList(by[p], "is", "are")+" "+p)
+		parts = append(parts, rankList(by[p], p[0]+"s", p[0])+p[1])
 	}
 	return parts
+}
+
+// latePlace says what a rank does that is in no call that waits, as "compute", and where.
+func latePlace(m *member) (does, where string) {
+	p := m.place
+	if len(m.Calls) != 0 {
+		return "poll", suffix(p.At) + ", in no call that waits"
+	}
+	does, where = "stay", suffix(p.At)
+	switch p.State {
+	case "running", "runnable":
+		does = "compute"
+	case "sleep":
+		does = "sleep"
+	case "":
+	default:
+		where += " (" + p.State + ")"
+	}
+	return does, where + ", in no call of the library"
 }
 
 // lateDoubt is why what is said of late ranks may have been so for a moment only.
@@ -261,10 +271,13 @@ func (d *diagnosis) leaks() {
 			v.What += fmt.Sprintf(", %d more than at the first look", m.Leaked-m.before.Leaked)
 		}
 		v.What += "."
-		if !v.Certain {
-			v.Doubt = cmp.Or(m.doubt, "the program may complete them later")
+		switch {
+		case !leaving:
+			v.Doubt = "the program may complete them later"
+		case !v.Certain:
+			v.Doubt = m.doubt
 		}
-		v.Do = "Call Wait or Test on every request, give them to a Queue, or use Free."
+		v.Do = "Complete every request of Isend, Irecv and the like: by Wait, Test or a Queue, or give it up by Free."
 		d.verdicts = append(d.verdicts, v)
 	}
 }

@@ -72,7 +72,7 @@ func (d *diagnosis) receiveMismatch(i int, w *wait) {
 		return
 	}
 	v.What = waits + ", which nobody can send any more." + d.whatOf(w)
-	v.Do = fmt.Sprintf("Find the send that is missing, or leave the receive out%s.", suffix(v.Where))
+	v.Do = "Find the send that is missing, or leave the receive out."
 	d.add(v, append([]int{i}, firstOf(w.sources, i)...), []int{i})
 }
 

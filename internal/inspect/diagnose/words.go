@@ -53,6 +53,17 @@ func bytesText(n uint64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
+// aboutText is a number of bytes of which only the size counts.
+func aboutText(n uint64) string {
+	switch {
+	case n >= 1<<20:
+		n = n >> 20 << 20
+	case n >= 1<<10:
+		n = n >> 10 << 10
+	}
+	return bytesText(n)
+}
+
 // ageText is an age in one unit or two.
 func ageText(a inspect.Age) string {
 	d := time.Duration(a) * time.Millisecond
@@ -94,13 +105,13 @@ func (d *diagnosis) waitText(w *wait) string {
 	return "waits in Shutdown"
 }
 
-// meetingText names a collective call: "Dup 3 of Comm 5".
+// meetingText names a collective call: "Dup (collective call 3 of Comm 5)".
 func meetingText(e *inspect.Meeting) string {
 	comm := e.Comm
 	if comm == "" {
 		comm = inspect.CommWorld
 	}
-	return fmt.Sprintf("%s %d of %s", e.Name, e.Number, comm)
+	return fmt.Sprintf("%s (collective call %d of %s)", e.Name, e.Number, comm)
 }
 
 // doing is what a member does, with its place.
@@ -114,7 +125,8 @@ func (d *diagnosis) doing(i int) string {
 		return d.waitText(w) + suffix(d.place(i, callOf(w)))
 	}
 	if m.late {
-		return "is in no call that waits" + suffix(m.place.At)
+		does, where := latePlace(m)
+		return does + "s" + where
 	}
 	return "has closed its World"
 }

@@ -5,126 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"github.com/tagmatch/tagmatch/coll"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// faultVar is the fault of a broken program.
-const faultVar = "JOBTEST_FAULT"
-
-func init() {
-	programs["broken"] = brokenProgram
-	programs["faultless"] = faultlessProgram
-}
-
-// brokenProgram has one of the faults of docs/debugging.md. No call has a deadline.
-func brokenProgram(context.Context) error {
-	ctx := context.Background()
-	w, err := p2p.Init(ctx, p2p.Config{})
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	fault := os.Getenv(faultVar)
-	broken, known := brokenBy[fault]
-	if !known {
-		return fmt.Errorf("no fault %q", fault)
-	}
-	if err := broken(ctx, w.Comm()); err != nil {
-		return err
-	}
-	return w.Shutdown(ctx)
-}
-
-// brokenBy is the programs by their faults.
-var brokenBy = map[string]func(context.Context, *p2p.Comm) error{
-	"tag":    func(ctx context.Context, c *p2p.Comm) error { return wrongTag(ctx, c, make([]byte, 1)) },
-	"bigtag": func(ctx context.Context, c *p2p.Comm) error { return wrongTag(ctx, c, make([]byte, 1<<20)) },
-	"source": func(ctx context.Context, c *p2p.Comm) error {
-		switch c.Rank() {
-		case 2:
-			return c.Send(ctx, 1, 7, []byte("x"))
-		case 1:
-			return receiveOne(ctx, c, 0, 7)
-		}
-		return nil
-	},
-	"comm": func(ctx context.Context, c *p2p.Comm) error {
-		d, err := c.Dup(ctx)
-		if err != nil {
-			return err
-		}
-		switch c.Rank() {
-		case 0:
-			return c.Send(ctx, 1, 7, []byte("x"))
-		case 1:
-			return receiveOne(ctx, d, 0, 7)
-		}
-		return nil
-	},
-	"cycle": func(ctx context.Context, c *p2p.Comm) error {
-		return receiveOne(ctx, c, (c.Rank()+c.Size()-1)%c.Size(), 7)
-	},
-	"sendcycle": func(ctx context.Context, c *p2p.Comm) error {
-		return c.Send(ctx, (c.Rank()+1)%c.Size(), 7, make([]byte, 1<<20))
-	},
-	"dup": func(ctx context.Context, c *p2p.Comm) error {
-		if c.Rank() == 1 {
-			return receiveOne(ctx, c, 0, 7)
-		}
-		_, err := c.Dup(ctx)
-		return err
-	},
-	"allreduce": func(ctx context.Context, c *p2p.Comm) error {
-		g, err := coll.New(ctx, c)
-		if err != nil {
-			return err
-		}
-		for i := range 2 {
-			if i == 1 && c.Rank() == 1 {
-				break
-			}
-			if err := coll.AllReduce(ctx, g, coll.Sum[int64](), []int64{1}); err != nil {
-				return err
-			}
-		}
-		return nil
-	},
-	"held": func(ctx context.Context, c *p2p.Comm) error {
-		switch c.Rank() {
-		case 0:
-			for range 1 << 20 {
-				if err := c.Send(ctx, 1, 7, make([]byte, 16<<10)); err != nil {
-					return err
-				}
-			}
-		case 1:
-			return receiveOne(ctx, c, 2, 1)
-		}
-		return nil
-	},
-	"spin": func(ctx context.Context, c *p2p.Comm) error {
-		for c.Rank() == 1 {
-			spun++
-		}
-		return receiveOne(ctx, c, 1, 7)
-	},
-}
-
-var spun int // keeps the loop that never ends
-
-func wrongTag(ctx context.Context, c *p2p.Comm, message []byte) error {
-	switch c.Rank() {
-	case 0:
-		return c.Send(ctx, 1, 8, message)
-	case 1:
-		return receiveOne(ctx, c, 0, 9)
-	}
-	return nil
-}
+func init() { programs["faultless"] = faultlessProgram }
 
 func receiveOne(ctx context.Context, c *p2p.Comm, src int, tag p2p.Tag) error {
 	_, err := c.Recv(ctx, src, tag, make([]byte, 1<<20))
@@ -191,6 +78,10 @@ var ways = []func(ctx context.Context, c *p2p.Comm, g *coll.Group, tag p2p.Tag, 
 	floodRoot,
 	sendBeside,
 	giveUp,
+	exchangeAll,
+	randomTraffic,
+	farm,
+	collectives,
 }
 
 // sendBeside has all ranks receive in a circle, while another goroutine of each is about to send.
