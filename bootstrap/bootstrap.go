@@ -83,6 +83,14 @@ type Loss = rendezvous.Loss
 // Reply is what Rank answers to an Ask: Body, which is the caller's, or Why there is none.
 type Reply = rendezvous.Reply
 
+// Why of a Reply, beside what a Loss has as its Reason.
+const (
+	WhyLeft    = rendezvous.WhyLeft    // the rank has called Close
+	WhyUnheard = rendezvous.WhyUnheard // it is not asked, as it has not replied to some questions before
+	WhyDeaf    = rendezvous.WhyDeaf    // it has not called Answer
+	WhyEnded   = rendezvous.WhyEnded   // a part of Why: its process has ended
+)
+
 // AbortInfo describes an Abort: Rank (-1: the launcher), Code and Reason.
 type AbortInfo = rendezvous.AbortInfo
 

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/inspect"
@@ -26,11 +27,18 @@ func (w *World) openDoor() {
 	me := w.self()
 	name := doors.Name{UID: os.Geteuid(), Job: me.Job, Rank: w.rank, PID: me.PID}
 	var err error
-	w.door, err = doors.Open(name, func(request string) []any {
+	answer := func(request string) []any {
 		if request != inspect.RequestState {
 			return doors.Refuse(request)
 		}
 		return []any{w.inspect(me)}
+	}
+	w.parts.boot.Answer(replier(name, answer))
+	w.door, err = doors.Open(name, func(request string) []any {
+		if rest, ok := strings.CutPrefix(request, inspect.RequestJob+" "); ok {
+			return []any{w.relayed(rest)}
+		}
+		return answer(request)
 	})
 	if err != nil && w.cfg.Logger != nil {
 		w.cfg.Logger.Info("this rank cannot be looked into from outside", "rank", w.rank, "err", err)
@@ -43,11 +51,7 @@ func (w *World) self() inspect.State {
 	if err != nil {
 		program = os.Args[0]
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	return inspect.State{Version: inspect.Version, Job: w.jobName(), Rank: w.rank, Size: w.size, Host: host, PID: os.Getpid(),
+	return inspect.State{Version: inspect.Version, Job: w.jobName(), Rank: w.rank, Size: w.size, Host: hostName(), PID: os.Getpid(),
 		Program: filepath.Base(program), Started: time.Now(), EagerLimit: w.cfg.EagerLimit}
 }
 

@@ -36,6 +36,7 @@ const (
 	WhyLeft    = ReasonLeft
 	WhyUnheard = "has not replied to what it was asked before"
 	WhyDeaf    = "replies to nothing that it is asked"
+	WhyEnded   = "its process ended, or its connection was closed without a goodbye" // a part of Why
 )
 
 // asking is what an Endpoint asks, and what it is asked. Its zero value is ready.
@@ -82,14 +83,14 @@ func (e *Endpoint) Ask(ctx context.Context, question string, heard func(Reply) (
 		return err
 	}
 	for {
-		list, more := a.take(q)
+		list, more, err := a.take(q)
 		for _, r := range list {
 			if !heard(r) {
 				return nil
 			}
 		}
-		if !more {
-			return nil
+		if err != nil || !more {
+			return err
 		}
 		select {
 		case <-q.came:
@@ -100,11 +101,14 @@ func (e *Endpoint) Ask(ctx context.Context, question string, heard func(Reply) (
 }
 
 // take takes the replies that have come; more of them may.
-func (a *asking) take(q *inquiry) (list []Reply, more bool) {
+func (a *asking) take(q *inquiry) (list []Reply, more bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	list, q.replies = q.replies, nil
-	return list, q.left > 0
+	if a.closed {
+		err = ErrClosed
+	}
+	return list, q.left > 0, err
 }
 
 func (a *asking) begin(size int) (number uint32, q *inquiry, err error) {
@@ -181,17 +185,24 @@ func (a *asking) replied(m *replyMsg) {
 	}
 	q.left--
 	q.replies = append(q.replies, Reply{int(m.rank), m.body, m.why})
+	q.kick()
+}
+
+func (q *inquiry) kick() {
 	select {
 	case q.came <- struct{}{}:
 	default:
 	}
 }
 
-// close has nothing asked or answered any more.
+// close has nothing asked or answered any more, and ends what waits.
 func (a *asking) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.closed = true
+	for _, q := range a.waiting {
+		q.kick()
+	}
 }
 
 // cost is about the bytes that it takes in a queue.

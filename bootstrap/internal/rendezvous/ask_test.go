@@ -154,21 +154,39 @@ func TestRepliesToNothing(t *testing.T) {
 	for range 3 {
 		require.NoError(t, list[1].up.send(&replyMsg{rank: 0, number: 1, body: []byte("x")}))
 	}
-	replies, more := list[0].asking.take(q)
+	replies, more, err := list[0].asking.take(q)
+	require.NoError(t, err)
 	require.Len(t, replies, 1)
 	require.False(t, more)
 }
 
-// TestCloseWhileAsked: a rank that closes leaves no goroutine, and the others go on.
+// TestCloseWhileAsked: a rank that closes leaves no goroutine, its own questions end, and the
+// others go on.
 func TestCloseWhileAsked(t *testing.T) {
 	list, ctx := startJob(t, 4, given(1), ""), ranktest.Timeout(t)
 	echoing(list)
+	hang := make(chan struct{})
+	defer close(hang)
+	list[2].Answer(func(string) []byte {
+		<-hang
+		return nil
+	})
+	own, replies := make(chan error, 1), make(chan struct{}, 4)
+	go func() {
+		own <- list[3].Ask(ctx, "q", func(Reply) bool {
+			replies <- struct{}{}
+			return true
+		})
+	}()
+	for range 3 { // of all but rank 2
+		<-replies
+	}
 	var asks sync.WaitGroup
 	stop := make(chan struct{})
 	for r := range 3 {
 		asks.Go(func() {
 			for {
-				if _, err := askAll(ctx, list[r], "q", 3); err != nil {
+				if _, err := askAll(ctx, list[r], "q", 2); err != nil {
 					t.Error(err)
 					return
 				}
@@ -181,6 +199,7 @@ func TestCloseWhileAsked(t *testing.T) {
 		})
 	}
 	require.NoError(t, list[3].Close())
+	require.ErrorIs(t, <-own, ErrClosed)
 	close(stop)
 	asks.Wait()
 }

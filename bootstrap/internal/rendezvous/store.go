@@ -343,7 +343,7 @@ func (m *remote) read(ctx context.Context, rank int, h *hub) {
 // lossReason is the text for the end of a connection.
 func lossReason(err error) string {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return "its process ended, or its connection was closed without a goodbye"
+		return WhyEnded
 	}
 	if errors.Is(err, syscall.ETIMEDOUT) {
 		return "its host, or the way to it, is silent: " + err.Error()
