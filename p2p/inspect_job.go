@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
@@ -128,7 +129,7 @@ func whyNot(why string) string {
 		return "it has closed its World"
 	case why == bootstrap.WhyDeaf:
 		return "TAGMATCH_INSPECT is off for it"
-	case strings.Contains(why, bootstrap.WhyEnded):
+	case strings.Contains(why, bootstrap.WhyEnded), strings.Contains(why, syscall.ECONNRESET.Error()):
 		return doors.Gone
 	}
 	return why
