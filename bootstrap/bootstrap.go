@@ -91,6 +91,9 @@ const (
 	WhyEnded   = rendezvous.WhyEnded   // a part of Why: its process has ended
 )
 
+// Waits is what a rank waits for while it joins, for who looks into it.
+type Waits = rendezvous.Waits
+
 // AbortInfo describes an Abort: Rank (-1: the launcher), Code and Reason.
 type AbortInfo = rendezvous.AbortInfo
 
@@ -154,6 +157,7 @@ type Options struct {
 	PeerTimeout time.Duration
 	Linger      time.Duration // how long Close of rank 0 waits for the others; 0: 2 seconds
 	Logger      *slog.Logger  // refused connections and the like; nil: silent
+	Waits       *Waits        // told what this rank waits for while it joins; nil: nobody asks
 
 	cfg     rendezvous.Config // what the above comes to
 	toldFor time.Duration     // see there; longer in tests
@@ -235,7 +239,7 @@ func (o *Options) setDefaults() {
 
 // resolve sets cfg.
 func (o *Options) resolve() (err error) {
-	o.cfg.Logger, o.cfg.PeerTimeout, o.cfg.Linger = o.Logger, o.PeerTimeout, o.Linger
+	o.cfg.Logger, o.cfg.PeerTimeout, o.cfg.Linger, o.cfg.Waits = o.Logger, o.PeerTimeout, o.Linger, o.Waits
 	o.cfg.SetDefaults()
 	if o.cfg.Locals, err = o.locals(); err != nil {
 		return err

@@ -24,7 +24,7 @@ func (w *World) openDoor() {
 	if w.cfg.Inspect == settings.InspectOff || w.parts.boot.Info().Launcher == inside {
 		return
 	}
-	me := w.self()
+	me := self(w.jobName(), w.rank, w.size, &w.cfg)
 	name := doors.Name{UID: os.Geteuid(), Job: me.Job, Rank: w.rank, PID: me.PID}
 	var err error
 	answer := func(request string) []any {
@@ -45,14 +45,14 @@ func (w *World) openDoor() {
 	}
 }
 
-// self is what never changes of this rank's state.
-func (w *World) self() inspect.State {
+// self is what never changes of a rank's state.
+func self(job string, rank, size int, cfg *settings.Config) inspect.State {
 	program, err := os.Executable()
 	if err != nil {
 		program = os.Args[0]
 	}
-	return inspect.State{Version: inspect.Version, Job: w.jobName(), Rank: w.rank, Size: w.size, Host: hostName(), PID: os.Getpid(),
-		Program: filepath.Base(program), Started: time.Now(), EagerLimit: w.cfg.EagerLimit}
+	return inspect.State{Version: inspect.Version, Job: job, Rank: rank, Size: size, Host: hostName(), PID: os.Getpid(),
+		Program: filepath.Base(program), Started: time.Now(), EagerLimit: cfg.EagerLimit}
 }
 
 // jobName tells this run of this job from others, to everybody on the host: of the secret it says
@@ -70,6 +70,9 @@ const largestWired = 1 << 10
 // inspect completes what is known of this rank. The goroutines are read first, and what counts as
 // moved last: where two looks have the same count the second has read the goroutines between.
 func (w *World) inspect(s inspect.State) inspect.State {
+	if !w.started.Load() {
+		return joining(s, w.waits)
+	}
 	var goroutines, meetings bool
 	s.Calls, s.Outside, goroutines = stacks.Parse(stacks.Take())
 	s.Phase = inspect.PhaseRunning
