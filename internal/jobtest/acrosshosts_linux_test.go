@@ -18,7 +18,6 @@ import (
 	"github.com/tagmatch/tagmatch/internal/inspect"
 	"github.com/tagmatch/tagmatch/internal/inspect/diagnose"
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
-	"github.com/tagmatch/tagmatch/internal/ports/portstest"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
@@ -140,19 +139,15 @@ func TestLookAcrossHosts(t *testing.T) {
 func TestKilledWhileLookedAt(t *testing.T) {
 	for range 5 {
 		const n = 4
-		port := portstest.Free(t, 1)[0]
-		mark := fmt.Sprintf("JOBTEST_LOOK=%d.%d", os.Getpid(), time.Now().UnixNano())
+		j := newStarted(t, n)
 		var ranks []*rankProcess
 		for r := range n {
-			p := &rankProcess{rank: r, cmd: exec.CommandContext(t.Context(), os.Args[0])}
-			p.cmd.Env = append(os.Environ(), mark, roleVar+"=ringwithout", "RANK="+strconv.Itoa(r), "WORLD_SIZE="+strconv.Itoa(n), "MASTER_ADDR=127.0.0.1",
-				"MASTER_PORT="+strconv.Itoa(port), "TAGMATCH_SECRET="+strings.Repeat("c7", 32))
-			ranks = append(ranks, p.start(t))
+			ranks = append(ranks, j.rank(r, "ringwithout"))
 		}
 		for _, p := range ranks {
 			p.hear(t, "killed while looked at", "ready")
 		}
-		names := doorsOf(t, mark)
+		names := doorsOf(t, j.mark)
 		require.Len(t, names, n)
 		looks := func() (last string) { // what is known of the one that is killed
 			for _, n := range names[:n-1] {
@@ -196,7 +191,7 @@ func ringWithoutRole(ctx context.Context, w *p2p.World) error {
 	ring := w.Size() - 1
 	if w.Rank() == ring {
 		<-testWords()
-		return nil
+		return w.Close() // the others do not wait for it
 	}
 	c, next, prev := w.Comm(), (w.Rank()+1)%ring, (w.Rank()+ring-1)%ring
 	lap := make([]byte, 2)
