@@ -51,6 +51,15 @@ type Bootstrap interface {
 	// job.
 	Lost(rank int)
 	Leave(finished bool)
+	// Ask asks all ranks a question of at most MaxQuestion bytes, this one included, and calls heard
+	// with each Reply as it comes, in this goroutine. It returns nil when all have replied, or heard
+	// has returned false; else it ends with ctx. A rank that is stopped does not reply, and none does
+	// where rank 0 is, through which questions and replies go. It is for looking into a job that may
+	// hang, and delays nothing else.
+	Ask(ctx context.Context, question string, heard func(Reply) (more bool)) error
+	// Answer has answer called for each question that a rank asks, this one included: one at a time,
+	// in the background, until Close has returned. It may return MaxReply bytes.
+	Answer(answer func(question string) []byte)
 	// Close leaves the job. Rank 0 first waits a couple of seconds at most for the others to leave.
 	Close() error
 }
@@ -71,6 +80,20 @@ type Info = rendezvous.Info
 // Loss reports that Rank left the job or, with GivenUp, that it gave up this rank, and the Reason.
 type Loss = rendezvous.Loss
 
+// Reply is what Rank answers to an Ask: Body, which is the caller's, or Why there is none.
+type Reply = rendezvous.Reply
+
+// Why of a Reply, beside what a Loss has as its Reason.
+const (
+	WhyLeft    = rendezvous.WhyLeft    // the rank has called Close
+	WhyUnheard = rendezvous.WhyUnheard // it is not asked, as it has not replied to some questions before
+	WhyDeaf    = rendezvous.WhyDeaf    // it has not called Answer
+	WhyEnded   = rendezvous.WhyEnded   // a part of Why: its process has ended
+)
+
+// Waits is what a rank waits for while it joins, for who looks into it.
+type Waits = rendezvous.Waits
+
 // AbortInfo describes an Abort: Rank (-1: the launcher), Code and Reason.
 type AbortInfo = rendezvous.AbortInfo
 
@@ -83,6 +106,12 @@ const (
 	MaxKey   = rendezvous.MaxKey   // bytes of a key
 	MaxValue = rendezvous.MaxValue // bytes of a value
 	MaxFence = rendezvous.MaxFence // bytes that one rank may put between two fences, keys included
+)
+
+// Limits of Ask and Answer.
+const (
+	MaxQuestion = rendezvous.MaxQuestion // bytes
+	MaxReply    = rendezvous.MaxReply    // bytes
 )
 
 // SecretSize is the length of a job secret in bytes.
@@ -128,6 +157,7 @@ type Options struct {
 	PeerTimeout time.Duration
 	Linger      time.Duration // how long Close of rank 0 waits for the others; 0: 2 seconds
 	Logger      *slog.Logger  // refused connections and the like; nil: silent
+	Waits       *Waits        // told what this rank waits for while it joins; nil: nobody asks
 
 	cfg     rendezvous.Config // what the above comes to
 	toldFor time.Duration     // see there; longer in tests
@@ -209,7 +239,7 @@ func (o *Options) setDefaults() {
 
 // resolve sets cfg.
 func (o *Options) resolve() (err error) {
-	o.cfg.Logger, o.cfg.PeerTimeout, o.cfg.Linger = o.Logger, o.PeerTimeout, o.Linger
+	o.cfg.Logger, o.cfg.PeerTimeout, o.cfg.Linger, o.cfg.Waits = o.Logger, o.PeerTimeout, o.Linger, o.Waits
 	o.cfg.SetDefaults()
 	if o.cfg.Locals, err = o.locals(); err != nil {
 		return err

@@ -89,12 +89,18 @@ func (p *publishedPlan) join(ctx context.Context) (Bootstrap, error) {
 
 // vigil says that this rank still waits for something of its launcher.
 func (p *publishedPlan) vigil(id space.Identity, what string) (stop func()) {
-	return p.opt.cfg.Vigil(id.Rank, func() string {
+	text := fmt.Sprintf("%s (%s)", what, p.place.seen)
+	quiet := p.opt.cfg.Vigil(id.Rank, func() string {
 		if !rendezvous.Speaks(id.Rank, id.LocalRank) {
 			return ""
 		}
-		return fmt.Sprintf("%s (%s)", what, p.place.seen)
+		return text
 	})
+	end := p.opt.cfg.Waits.Begin(func() string { return text })
+	return func() {
+		quiet()
+		end()
+	}
 }
 
 // meet joins the rendezvous of rank 0.

@@ -45,12 +45,16 @@ const (
 )
 
 func newCard(c *settings.Config, secret []byte) card {
+	t := terms{device: c.Device, transport: c.Transport, eager: c.EagerLimit, tls: c.Security().Kind(), check: secretCheck(secret)}
+	return card{version: cardVersion, terms: t.encode(), boot: bootID(), host: head(hostName(), maxHost), cpus: processors()}
+}
+
+func hostName() string {
 	host, err := os.Hostname()
 	if err != nil {
-		host = "unknown host"
+		return "unknown host"
 	}
-	t := terms{device: c.Device, transport: c.Transport, eager: c.EagerLimit, tls: c.Security().Kind(), check: secretCheck(secret)}
-	return card{version: cardVersion, terms: t.encode(), boot: bootID(), host: head(host, maxHost), cpus: processors()}
+	return host
 }
 
 // head is the first bytes of a text.

@@ -50,14 +50,14 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 		return nil, err
 	}
 	alone, boot := false, cfg.Bootstrap
-	start := time.Now()
+	start, waits := time.Now(), new(bootstrap.Waits)
 	if boot == nil {
-		if boot, alone, err = detect(ctx, cfg.Secret, &full); err != nil {
+		if boot, alone, err = detect(ctx, cfg.Secret, &full, waits); err != nil {
 			return nil, err
 		}
 	}
 	w := &World{cfg: full, rank: boot.Rank(), size: boot.Size(), alone: alone,
-		parts: parts{boot: boot, secret: cfg.Secret, tls: tls}, ending: newCtxLock()}
+		parts: parts{boot: boot, secret: cfg.Secret, tls: tls}, ending: newCtxLock(), waits: waits}
 	w.comm.init(w, contexts.World, 0, nil)
 	w.contexts.Init(w.rank, w.size)
 	w.contexts.Open(nil, &w.comm.comm)
@@ -66,10 +66,12 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 		ctx, cancel = context.WithDeadlineCause(ctx, start.Add(d), fmt.Errorf("the %v of %s are over", d, bootstrap.EnvJoinTimeout))
 		defer cancel()
 	}
+	door, hidden := w.openDoor()
 	if err := w.start(ctx); err != nil {
 		_ = w.release(err)
 		return nil, wrapf("init: %w", err)
 	}
+	w.startWatchdog(door, hidden)
 	return w, nil
 }
 
@@ -86,12 +88,15 @@ func prepare(cfg *Config) (full settings.Config, tls *secure.Layer, err error) {
 
 // detect joins the job of the launcher. alone reports that there is no launcher, so that a later
 // Init may join again.
-func detect(ctx context.Context, secret []byte, cfg *settings.Config) (b Bootstrap, alone bool, err error) {
+func detect(ctx context.Context, secret []byte, cfg *settings.Config, waits *bootstrap.Waits) (b Bootstrap, alone bool, err error) {
 	if !joined.CompareAndSwap(false, true) {
 		return nil, false, invalidf("this process has joined its job already: use one World, or give the second Config a Bootstrap of its own")
 	}
-	b, err = bootstrap.Detect(ctx, bootstrap.Options{Secret: secret, Timeout: cfg.JoinTimeout, PeerTimeout: cfg.PeerTimeout,
-		Ports: cfg.Ports, TLS: cfg.TLS, Logger: cfg.Logger})
+	opt := bootstrap.Options{Secret: secret, Timeout: cfg.JoinTimeout, PeerTimeout: cfg.PeerTimeout,
+		Ports: cfg.Ports, TLS: cfg.TLS, Logger: cfg.Logger, Waits: waits}
+	door := openJoining(cfg, opt)
+	b, err = bootstrap.Detect(ctx, opt)
+	door.Close()
 	if err != nil {
 		joined.Store(false)
 		return nil, false, wrapf("init: %w", err)
@@ -135,7 +140,7 @@ func (w *World) start(ctx context.Context) error {
 	w.eng.Share(all.sharers(w.rank))
 	w.eng.Start()
 	w.watch()
-	w.openDoor()
+	w.started.Store(true)
 	return nil
 }
 

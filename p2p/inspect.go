@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/inspect"
@@ -20,15 +22,14 @@ const inside = "local"
 
 // openDoor opens the door by which `tagmatch dump` looks into this rank, where the system has such.
 // Ranks that are all of one process, those of tests, have none: who debugs that process sees them.
-func (w *World) openDoor() {
+// The error is why there is none.
+func (w *World) openDoor() (name doors.Name, err error) {
 	if w.cfg.Inspect == settings.InspectOff || w.parts.boot.Info().Launcher == inside {
-		w.startWatchdog(doors.Name{}, errNoDoor)
-		return
+		return name, errNoDoor
 	}
-	me := w.self()
-	name := doors.Name{UID: os.Geteuid(), Job: me.Job, Rank: w.rank, PID: me.PID}
-	var err error
-	w.door, err = doors.Open(name, func(request string) []any {
+	me := self(w.jobName(), w.rank, w.size, &w.cfg)
+	name = doors.Name{UID: os.Geteuid(), Job: me.Job, Rank: w.rank, PID: me.PID}
+	answer := func(request string) []any {
 		switch request {
 		case inspect.RequestState:
 			return []any{w.inspect(me)}
@@ -36,29 +37,35 @@ func (w *World) openDoor() {
 			return []any{w.metrics(me)}
 		}
 		return doors.Refuse(request)
+	}
+	w.parts.boot.Answer(replier(name, answer))
+	w.door, err = doors.Open(name, func(request string) []any {
+		if rest, ok := strings.CutPrefix(request, inspect.RequestJob+" "); ok {
+			return []any{w.relayed(rest)}
+		}
+		return answer(request)
 	})
 	if err != nil && w.cfg.Logger != nil {
 		w.cfg.Logger.Info("this rank cannot be looked into from outside", "rank", w.rank, "err", err)
 	}
-	w.startWatchdog(name, err)
+	return name, err
 }
 
-// self is what never changes of this rank's state.
-func (w *World) self() inspect.State {
+// self is what never changes of a rank's state.
+func self(job string, rank, size int, cfg *settings.Config) inspect.State {
 	program, err := os.Executable()
 	if err != nil {
 		program = os.Args[0]
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	return inspect.State{Version: inspect.Version, Job: w.jobName(), Rank: w.rank, Size: w.size, Host: host, PID: os.Getpid(),
-		Program: filepath.Base(program), Started: time.Now(), EagerLimit: w.cfg.EagerLimit}
+	return inspect.State{Version: inspect.Version, Job: job, Rank: rank, Size: size, Host: hostName(), PID: os.Getpid(),
+		Program: filepath.Base(program), Started: time.Now(), EagerLimit: cfg.EagerLimit}
 }
 
 // metrics is the counters, for who looks from outside.
 func (w *World) metrics(me inspect.State) any {
+	if !w.started.Load() {
+		return doors.Refused(errInInit)
+	}
 	values, err := json.Marshal(w.Metrics())
 	if err != nil {
 		return doors.Refused(err)
@@ -66,6 +73,8 @@ func (w *World) metrics(me inspect.State) any {
 	return inspect.Metrics{Version: inspect.Version, Job: me.Job, Rank: me.Rank, Size: me.Size, Host: me.Host, PID: me.PID,
 		Program: me.Program, At: time.Now(), Started: me.Started, Values: values, CPU: cpuTime(), UnexpectedLimit: w.cfg.UnexpectedLimit}
 }
+
+var errInInit = errors.New("the rank is in Init")
 
 // jobName tells this run of this job from others, to everybody on the host: of the secret it says
 // nothing.
@@ -82,6 +91,9 @@ const largestWired = 1 << 10
 // inspect completes what is known of this rank. The goroutines are read first, and what counts as
 // moved last: where two looks have the same count the second has read the goroutines between.
 func (w *World) inspect(s inspect.State) inspect.State {
+	if !w.started.Load() {
+		return joining(s, w.waits)
+	}
 	var goroutines, meetings bool
 	s.Calls, s.Outside, goroutines = stacks.Parse(stacks.Take())
 	s.Phase = inspect.PhaseRunning

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 	"github.com/tagmatch/tagmatch/internal/settings"
@@ -37,6 +38,8 @@ type World struct {
 	door         *doors.Door        // by which others look into this rank; nil: there is none
 	stopWatchdog context.CancelFunc // nil: there is no watchdog
 
+	waits   *bootstrap.Waits                // of Init
+	started atomic.Bool                     // Init is over, and the engine works
 	leaving atomic.Bool                     // Shutdown was called
 	fence   atomic.Pointer[context.Context] // of Shutdown, while it waits for the other ranks
 

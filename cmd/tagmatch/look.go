@@ -78,15 +78,17 @@ func newDump() *cobra.Command {
 			if err == nil {
 				names, err = ofJob(names, strings.Join(args, ""))
 			}
+			if err != nil {
+				return failed(err)
+			}
 			only := -1
-			if err == nil && c.Flags().Changed("rank") {
-				only, err = indexOfRank(names, rank)
+			now, before := lookTwice(contextOf(c), names)
+			if c.Flags().Changed("rank") {
+				if only, err = indexOfRank(now, rank); err != nil {
+					return failed(err)
+				}
 			}
-			if err == nil {
-				now, before := lookTwice(contextOf(c), names)
-				err = dump(c.OutOrStdout(), now, before, only, asJSON, full)
-			}
-			return failed(err)
+			return failed(dump(c.OutOrStdout(), now, before, only, asJSON, full))
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "one JSON object a line: the verdicts, and each rank")
@@ -177,11 +179,11 @@ func ofJob(names []doors.Name, job string) (list []doors.Name, err error) {
 }
 
 // indexOfRank finds one rank.
-func indexOfRank(names []doors.Name, rank int) (int, error) {
-	for i, n := range names {
-		if n.Rank == rank {
+func indexOfRank(states []inspect.State, rank int) (int, error) {
+	for i, s := range states {
+		if s.Rank == rank {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("job %s has no rank %d on this host", names[0].Job, rank)
+	return 0, fmt.Errorf("job %s has no rank %d that is known of here", states[0].Job, rank)
 }

@@ -50,7 +50,7 @@ func TestLook(t *testing.T) {
 
 	code, out, errs = command("dump", job, "--rank", "1")
 	require.Equal(t, 1, code, out)
-	require.Equal(t, "tagmatch: job "+job+" has no rank 1 on this host\n", errs)
+	require.Equal(t, "tagmatch: job "+job+" has no rank 1 that is known of here\n", errs)
 	code, _, errs = command("dump", "0"+job)
 	require.Equal(t, 1, code)
 	require.Contains(t, errs, "tagmatch: no job 0"+job+" runs here; there is ")

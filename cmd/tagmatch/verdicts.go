@@ -14,14 +14,14 @@ import (
 
 const columns = 80
 
-// lookTwice asks ranks for their states, and again when all have answered and some time is over.
+// lookTwice asks the ranks of jobs for their states, on all hosts, and again when all have answered and some time is over.
 func lookTwice(ctx context.Context, names []doors.Name) (now, before []inspect.State) {
-	before = doors.States(ctx, names)
+	before = doors.Jobs(ctx, names)
 	select {
 	case <-time.After(doors.BetweenLooks):
 	case <-ctx.Done():
 	}
-	return doors.States(ctx, names), before
+	return doors.Jobs(ctx, names), before
 }
 
 // diagnosisOf is what is wrong with a job.

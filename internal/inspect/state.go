@@ -49,6 +49,7 @@ type State struct {
 	Partial bool `json:"partial,omitempty"`
 
 	Phase  string         `json:"phase"`            // see PhaseRunning
+	Joins  string         `json:"joins,omitempty"`  // of PhaseJoining: what it waits for, Still long; little else is known then
 	Failed map[int]string `json:"failed,omitempty"` // lost ranks, with the cause; at most 100
 	Losses int            `json:"losses,omitempty"` // how many ranks are lost
 	// Unacked is the lost ranks that AckFailures was not told of, by Comm: receives from any source
@@ -76,6 +77,7 @@ type State struct {
 
 // Phases of a rank.
 const (
+	PhaseJoining  = "joining" // in Init
 	PhaseRunning  = "running"
 	PhaseShutdown = "in shutdown"
 	PhaseClosed   = "closed"

@@ -28,6 +28,8 @@ var messages = [...]struct {
 	kindPeerGivenUp: {"PEERGIVENUP", func() message { return new(peerGivenUpMsg) }},
 	kindWant:        {"WANT", func() message { return new(wantMsg) }},
 	kindAccept:      {"ACCEPT", func() message { return new(acceptMsg) }},
+	kindAsk:         {"ASK", func() message { return new(askMsg) }},
+	kindReply:       {"REPLY", func() message { return new(replyMsg) }},
 }
 
 func (k kind) known() bool { return k > 0 && int(k) < len(messages) }

@@ -37,6 +37,7 @@ type Config struct {
 	Linger      time.Duration // how long Close of rank 0 waits for the others; 0: 2 seconds
 	FirstNotice time.Duration // see Vigil; 0: 10 seconds
 	Notices     io.Writer     // where Vigil writes; nil: os.Stderr
+	Waits       *Waits        // told what this rank waits for; may be nil
 
 	handshake time.Duration // shorter in tests
 	fanOut    int           // smaller in tests

@@ -40,6 +40,7 @@ const (
 // Join dials until rank 0 has accepted or rejected this rank, or ctx ends.
 func (d *Dialer) Join(ctx context.Context) (*Endpoint, error) {
 	defer d.Config.Vigil(d.Job.Rank, d.waits)()
+	defer d.Config.Waits.Begin(d.waitsFor)()
 	backoff := firstBackoff
 	var why error       // of the last try that ctx did not cut short: it names the problem
 	var taken time.Time // since when rank 0 says that this rank has joined; zero: it does not
@@ -83,12 +84,20 @@ func (d *Dialer) notes(trouble string) { d.trouble.Store(&trouble) }
 
 // waits says what this rank waits for, "" where it is rank 0 that knows.
 func (d *Dialer) waits() string {
+	if trouble := d.trouble.Load(); !Speaks(d.Job.Rank, d.Job.LocalRank) || trouble != nil && *trouble == "" {
+		return ""
+	}
+	return d.waitsFor()
+}
+
+// waitsFor is the same, whoever knows more.
+func (d *Dialer) waitsFor() string {
 	trouble := d.trouble.Load()
 	switch {
-	case !Speaks(d.Job.Rank, d.Job.LocalRank) || trouble != nil && *trouble == "":
-		return ""
 	case trouble == nil:
 		return fmt.Sprintf("for an answer of rank 0 at %s", d.where())
+	case *trouble == "":
+		return fmt.Sprintf("for all ranks to join; rank 0 at %s knows which are missing", d.where())
 	}
 	return fmt.Sprintf("for rank 0 at %s: %s", d.where(), *trouble)
 }

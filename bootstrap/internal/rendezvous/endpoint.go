@@ -40,6 +40,7 @@ type Endpoint struct {
 	losses   chan Loss            // has room for two reports on every rank
 	patience time.Duration        // giveUpWait; shorter in tests
 	vigil    func() (stop func()) // of rank 0, for the first fence; else nil
+	asking   asking
 
 	mu       sync.Mutex // guards the fields below
 	pending  []entry
@@ -267,6 +268,7 @@ func (e *Endpoint) Close() error {
 	e.deafenLocked()
 	ended := e.ended
 	e.mu.Unlock()
+	e.asking.close()
 	if e.parent != nil {
 		e.parent.close()
 	}
@@ -274,6 +276,7 @@ func (e *Endpoint) Close() error {
 		e.children.close()
 	}
 	err := e.up.close(ended)
+	e.asking.replying.Wait()
 	if e.launched != nil {
 		err = errors.Join(err, e.launched.Close())
 	}
@@ -317,6 +320,14 @@ func (e *Endpoint) stateLocked() error {
 
 // deliver handles a message from the hub. It does not block.
 func (e *Endpoint) deliver(m message) {
+	switch m := m.(type) { // they need nothing of what else there is
+	case *askMsg:
+		e.asked(m)
+		return
+	case *replyMsg:
+		e.asking.replied(m)
+		return
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch m := m.(type) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -19,6 +20,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if port := os.Getenv(othersVar); port != "" {
+		playOthers(port)
+		return
+	}
 	testlevel.ManyWait()
 	goleak.VerifyTestMain(m)
 }

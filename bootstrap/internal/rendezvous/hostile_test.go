@@ -208,7 +208,7 @@ func TestOtherVersion(t *testing.T) {
 	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
 	require.NoError(t, err)
 	defer conn.Close()
-	_, err = conn.Write(be.AppendUint32([]byte(magic), 7))
+	_, err = conn.Write(be.AppendUint32([]byte(magic), protocolVersion+1))
 	require.NoError(t, err)
 	f := newFramer(conn)
 	v, err := f.readPreface()
@@ -216,7 +216,7 @@ func TestOtherVersion(t *testing.T) {
 	require.EqualValues(t, protocolVersion, v)
 	_, err = expect[*challengeMsg](f, maxHandshake)
 	require.ErrorIs(t, err, ErrVersion)
-	require.ErrorContains(t, err, "rank 0 speaks version 6 of the rendezvous protocol and the dialing rank version 7")
+	require.ErrorContains(t, err, "rank 0 speaks version 7 of the rendezvous protocol and the dialing rank version 8")
 }
 
 // fakeRoot answers one connection with answer after the dialing rank has spoken.

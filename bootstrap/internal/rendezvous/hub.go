@@ -46,6 +46,7 @@ type seat struct {
 	lost    string // why it is gone without having left; empty: it is not
 	inFence bool
 	relayed bool // gets RELEASE from its parent
+	asked   int  // questions that it has not replied to
 }
 
 // member is the hub's connection to a rank. Its methods are called with the hub's lock held and
@@ -238,6 +239,10 @@ func (h *hub) handle(rank int, m message) bool {
 		return h.peerGivenUpLocked(rank, m)
 	case *wantMsg:
 		h.wantLocked(rank, m)
+	case *askMsg:
+		h.askLocked(rank, m)
+	case *replyMsg:
+		return h.replyLocked(rank, m)
 	case *byeMsg:
 		if h.arrived > 0 {
 			h.failLocked(rank, ReasonLeft)

@@ -17,8 +17,16 @@ func (j *Job) Serve(ctx context.Context, cfg *Config, ln net.Listener, sec Secre
 	h.join(0, m) // before another process can dial and claim rank 0
 	root := &rootLink{localLink{h, 0}, newStore(h, ln, cfg, j.Epoch, sec), cfg.Linger}
 	e.up = root
-	e.vigil = func() func() { return cfg.Vigil(0, h.awaited) }
-	defer cfg.Vigil(0, func() string { return fmt.Sprintf("at %s for all ranks to join; %s", ln.Addr(), h.absent()) })()
+	e.vigil = func() func() {
+		stop, end := cfg.Vigil(0, h.awaited), cfg.Waits.Begin(h.awaited)
+		return func() {
+			stop()
+			end()
+		}
+	}
+	what := func() string { return fmt.Sprintf("at %s for all ranks to join; %s", ln.Addr(), h.absent()) }
+	defer cfg.Vigil(0, what)()
+	defer cfg.Waits.Begin(what)()
 	select {
 	case <-h.full:
 		if m.root.IsValid() {

@@ -240,9 +240,10 @@ type remote struct {
 	wake    chan struct{}
 	written chan struct{} // closed when writeLoop has ended
 
-	mu    sync.Mutex // guards the fields below
-	queue []message
-	done  bool
+	mu      sync.Mutex // guards the fields below
+	queue   []message
+	replies int // what those in queue cost
+	done    bool
 }
 
 func newRemote(f *framer, made []byte, relay uint16) *remote {
@@ -266,8 +267,14 @@ func (m *remote) deliver(msg message) {
 		msg = &own
 	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r, ok := msg.(*replyMsg); ok {
+		if m.replies += r.cost(); m.replies > mostReplies {
+			m.replies -= r.cost()
+			return
+		}
+	}
 	m.queue = append(m.queue, msg)
-	m.mu.Unlock()
 	m.kick()
 }
 
@@ -293,7 +300,7 @@ func (m *remote) writeLoop() {
 	for range m.wake {
 		m.mu.Lock()
 		queue, done := m.queue, m.done
-		m.queue = nil
+		m.queue, m.replies = nil, 0
 		m.mu.Unlock()
 		for _, msg := range queue {
 			if mark, ok := msg.(flushMark); ok {
@@ -336,7 +343,7 @@ func (m *remote) read(ctx context.Context, rank int, h *hub) {
 // lossReason is the text for the end of a connection.
 func lossReason(err error) string {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return "its process ended, or its connection was closed without a goodbye"
+		return WhyEnded
 	}
 	if errors.Is(err, syscall.ETIMEDOUT) {
 		return "its host, or the way to it, is silent: " + err.Error()

@@ -8,7 +8,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/door"
 )
 
-// The rendezvous protocol, version 6. All integers are big-endian.
+// The rendezvous protocol, version 7. All integers are big-endian.
 //
 //	connection  preface frame*, in both directions; the dialing side speaks first
 //	preface     "tagmatch" version:u32
@@ -32,11 +32,11 @@ import (
 //
 // The mac of HELLO tells a rank from a stranger by its first bytes, see package door. Rank 0 proves
 // itself, and tells of the job, only to who has proved itself. REJECT ends a handshake from either
-// side; ABORT, FAIL, GIVEUP, GONE, PEERGIVENUP may come at any time after it. GIVEUP instead of
+// side; ABORT, FAIL, GIVEUP, GONE, PEERGIVENUP may come at any time after it, ASK and REPLY after WELCOME. GIVEUP instead of
 // waiting for WELCOME is answered by FAIL, which names the ranks that have not joined.
 const (
 	magic           = "tagmatch"
-	protocolVersion = 6
+	protocolVersion = 7
 	prefaceSize     = len(magic) + 4
 	headerSize      = 5
 
@@ -69,6 +69,8 @@ const (
 	kindPeerGivenUp
 	kindWant
 	kindAccept
+	kindAsk
+	kindReply
 )
 
 // message is the content of a frame.
@@ -138,6 +140,19 @@ type (
 	}
 	// wantMsg asks for RELEASE by this connection, from that of the fence after have on.
 	wantMsg struct{ have uint32 }
+	// askMsg asks something of all ranks, see ask.go; rank is who asks.
+	askMsg struct {
+		rank     uint32
+		number   uint32
+		question string
+	}
+	// replyMsg to the hub: the answer to rank. From the hub: that of rank.
+	replyMsg struct {
+		rank   uint32
+		number uint32
+		why    string // there is none
+		body   []byte
+	}
 )
 
 // Values of seq in a GIVEUP before WELCOME: whether the others continue to wait.
@@ -204,6 +219,8 @@ func (*goneMsg) kind() kind        { return kindGone }
 func (*peerGivenUpMsg) kind() kind { return kindPeerGivenUp }
 func (*wantMsg) kind() kind        { return kindWant }
 func (*acceptMsg) kind() kind      { return kindAccept }
+func (*askMsg) kind() kind         { return kindAsk }
+func (*replyMsg) kind() kind       { return kindReply }
 
 func (m *helloMsg) fields(c *codec) {
 	number(c, &m.rank, 4)
@@ -267,3 +284,19 @@ func (m *goneMsg) fields(c *codec)        { c.reason(&m.rank, &m.reason) }
 func (m *peerGivenUpMsg) fields(c *codec) { c.reason(&m.rank, &m.reason) }
 func (m *byeMsg) fields(c *codec)         { c.flag(&m.finished) }
 func (m *wantMsg) fields(c *codec)        { number(c, &m.have, 4) }
+
+func (m *askMsg) fields(c *codec) {
+	number(c, &m.rank, 4)
+	number(c, &m.number, 4)
+	c.text(&m.question, MaxQuestion)
+}
+
+func (m *replyMsg) fields(c *codec) {
+	number(c, &m.rank, 4)
+	number(c, &m.number, 4)
+	c.text(&m.why, maxReason)
+	n := uint32(len(m.body))
+	number(c, &n, 4)
+	c.require(n <= MaxReply)
+	c.bytes(&m.body, int(n))
+}

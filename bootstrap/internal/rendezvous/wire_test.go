@@ -42,6 +42,8 @@ func samples() []struct {
 		{&peerGivenUpMsg{rank: 2, reason: "x"}, "00000002" + "0001" + "78"},
 		{&wantMsg{have: 5}, "00000005"},
 		{&acceptMsg{mac: [32]byte{31: 3}}, zeros(31) + "03"},
+		{&askMsg{rank: 2, number: 3, question: "q"}, "00000002" + "00000003" + "0001" + "71"},
+		{&replyMsg{rank: 2, number: 3, why: "w", body: []byte("b")}, "00000002" + "00000003" + "0001" + "77" + "00000001" + "62"},
 	}
 }
 

@@ -19,6 +19,9 @@ func Diagnose(now, before inspect.Look) []Verdict {
 	if len(j.members) == 0 {
 		return j.stopped(nil, nil)
 	}
+	if list := j.joining(); list != nil {
+		return j.located(append(j.stopped(nil, nil), list...))
+	}
 	waits := j.waitsFor()
 	d := &diagnosis{job: j, waits: waits, strict: j.solve(waits, true), lax: j.solve(waits, false)}
 	d.graph = j.newGraph(waits, d.lax, d.strict)
@@ -27,7 +30,7 @@ func Diagnose(now, before inspect.Look) []Verdict {
 			d.leaving++
 		}
 	}
-	return d.all()
+	return j.located(d.all())
 }
 
 // diagnosis is what verdicts are made from.

@@ -48,6 +48,9 @@ func (t *text) verdict(v *Verdict) {
 	if v.Bits != nil {
 		t.bits(v.Bits)
 	}
+	if len(v.Hosts) != 0 {
+		t.wrap("  Hosts: ", hostsText(v)+".")
+	}
 	t.wrap("  What to do: ", v.Do)
 	if len(v.Waiting) != 0 {
 		t.wrap("  "+rankCount(len(v.Waiting))+" for this: ", ranks.List(v.Waiting)+".")

@@ -15,7 +15,8 @@ const (
 	Late       Class = "late rank"                  // others wait for ranks that are in no call that waits
 	Lost       Class = "lost rank"
 	Leak       Class = "leak"
-	NoAnswer   Class = "no answer" // a rank is stopped, or says nothing
+	NoAnswer   Class = "no answer"  // a rank is stopped, or says nothing
+	NotJoined  Class = "not joined" // ranks wait in Init for others
 )
 
 // Deadlock reports whether a verdict of the class says that its ranks wait for good: where it is
@@ -37,6 +38,8 @@ type Verdict struct {
 	Ranks   []int `json:"ranks"`             // that have the fault; the culprit first, where one is known
 	Culprit bool  `json:"culprit"`           // one is known
 	Waiting []int `json:"waiting,omitempty"` // ranks that wait for these, over others or directly
+	// Hosts is those of Ranks, as far as they are known, where the job is on several.
+	Hosts map[int]string `json:"hosts,omitempty"`
 
 	Comm  string      `json:"comm,omitempty"`
 	Tag   *uint64     `json:"tag,omitempty"` // of the receive or send; nil: any, or none

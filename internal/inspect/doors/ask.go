@@ -21,8 +21,8 @@ const (
 
 var errUnsupported = fmt.Errorf("ranks on %s cannot be looked into: only Linux has the sockets for it", runtime.GOOS)
 
-// mostAnswer bounds what is read of an answer.
-const mostAnswer = 4 << 20
+// mostAnswer bounds what is read of an answer, which may be that of a whole job.
+const mostAnswer = 256 << 20
 
 // Ask asks one question at a door, and returns the lines of the answer. pid is the process that has
 // opened it, as this one sees it; 0: not known. An error of ctx says that nobody has answered.

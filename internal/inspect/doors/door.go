@@ -24,6 +24,10 @@ const (
 // Answer is the lines of an answer: each value is one, as JSON. Where it panics its process ends.
 type Answer func(request string) (lines []any)
 
+// Stream is a line of an answer that stands for lines which come one by one: it calls emit for each,
+// until that fails. Others are answered meanwhile.
+type Stream func(emit func(line any) error)
+
 // Door is an open door.
 type Door struct {
 	listener *net.UnixListener
@@ -112,16 +116,24 @@ func (d *Door) serve(c net.Conn) {
 		return
 	}
 	lines := d.lines(strings.TrimSuffix(request, "\n"))
-	c.SetWriteDeadline(time.Now().Add(timeToRead))
 	out := bufio.NewWriter(c)
-	for _, line := range lines {
+	emit := func(line any) error {
 		b, err := json.Marshal(line)
 		if err != nil {
 			b, _ = json.Marshal(refusal{err.Error()})
 		}
-		_, _ = out.Write(append(b, '\n'))
+		c.SetWriteDeadline(time.Now().Add(timeToRead))
+		_, err = out.Write(append(b, '\n'))
+		return err
 	}
-	_ = out.Flush() // who has gone needs no answer
+	for _, line := range lines {
+		if stream, ok := line.(Stream); ok {
+			stream(emit)
+		} else if emit(line) != nil {
+			return // who has gone needs no answer
+		}
+	}
+	_ = out.Flush()
 }
 
 func (d *Door) lines(request string) []any {

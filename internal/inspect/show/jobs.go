@@ -52,8 +52,30 @@ func Title(states []inspect.State) string {
 		return cut(fmt.Sprintf("%s: %s, of which none answers", line, count(len(states), "rank")))
 	}
 	s := &states[i]
-	return cut(fmt.Sprintf("%s: %s, %d of %d ranks, started %s ago, by %s over %s", line, s.Program, len(states), s.Size,
-		span(s.At.Sub(s.Started).Round(time.Millisecond)), s.Transport, s.Device))
+	if s.Phase == inspect.PhaseJoining {
+		return cut(fmt.Sprintf("%s: %s, %d of %d ranks, joining%s", line, s.Program, len(states), s.Size, onHosts(states)))
+	}
+	return cut(fmt.Sprintf("%s: %s, %d of %d ranks%s, started %s ago, by %s over %s", line, s.Program, len(states), s.Size,
+		onHosts(states), span(s.At.Sub(s.Started).Round(time.Millisecond)), s.Transport, s.Device))
+}
+
+// onHosts says on how many hosts ranks are, where these are several.
+func onHosts(states []inspect.State) string {
+	n := len(hosts(states))
+	if n < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" on %d hosts", n)
+}
+
+// hosts is the names of hosts, as far as they are known.
+func hosts(states []inspect.State) (list []string) {
+	for i := range states {
+		if h := states[i].Host; h != "" && !slices.Contains(list, h) {
+			list = append(list, h)
+		}
+	}
+	return list
 }
 
 // Ranks writes what the ranks of a job do. Those that are alike are told of together. Of each some
@@ -61,10 +83,12 @@ func Title(states []inspect.State) string {
 func Ranks(w io.Writer, states []inspect.State, stuck Stuck, full bool) error {
 	type group struct {
 		ranks []int
+		hosts []string // where there are several in all
 		first *inspect.State
 		lines []string
 	}
 	var groups []*group
+	several := len(hosts(states)) > 1
 	known := map[string]*group{}
 	for i := range states {
 		s := &states[i]
@@ -77,10 +101,13 @@ func Ranks(w io.Writer, states []inspect.State, stuck Stuck, full bool) error {
 			groups = append(groups, g)
 		}
 		g.ranks = append(g.ranks, s.Rank)
+		if several && s.Host != "" && !slices.Contains(g.hosts, s.Host) {
+			g.hosts = append(g.hosts, s.Host)
+		}
 	}
 	var b strings.Builder
 	for _, g := range groups {
-		fmt.Fprintln(&b, heading(g.ranks, g.first, stuck(g.first.Job, g.first.Rank)))
+		fmt.Fprintln(&b, heading(g.ranks, g.first, stuck(g.first.Job, g.first.Rank), g.hosts))
 		for _, line := range g.lines {
 			fmt.Fprintln(&b, line)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/tagmatch/tagmatch/internal/inspect"
 	"github.com/tagmatch/tagmatch/internal/ranks"
@@ -45,6 +46,9 @@ func (b *body) list(kind string, n, more int, line func(i int) (text string, cou
 // of describes a rank.
 func of(s *inspect.State, full bool) []string {
 	b := body{full: full}
+	if s.Joins != "" {
+		b.add("waits", "%s", s.Joins)
+	}
 	for _, r := range slices.Sorted(maps.Keys(s.Failed)) {
 		b.add("lost", "rank %d: %s", r, s.Failed[r])
 	}
@@ -173,13 +177,16 @@ func because(state string) string {
 }
 
 // heading is the line above what is said of ranks that are alike.
-func heading(list []int, s *inspect.State, stuck bool) string {
+func heading(list []int, s *inspect.State, stuck bool, on []string) string {
 	line := ranks.List(list)
 	if len(list) == 1 && s.PID != 0 {
 		line += fmt.Sprintf(", pid %d", s.PID)
 	}
+	if len(on) != 0 {
+		line += " on " + strings.Join(on, ", ")
+	}
 	line += ": " + Summary(s, stuck)
-	if s.Phase != "running" && s.Phase != "" {
+	if s.Phase == inspect.PhaseShutdown || s.Phase == inspect.PhaseClosed {
 		line += ", " + s.Phase
 	}
 	return cut(line)

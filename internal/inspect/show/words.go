@@ -101,6 +101,8 @@ func Summary(s *inspect.State, stuck bool) string {
 		return "silent: " + s.Silent
 	case s.Broken != "":
 		return "ended: " + s.Broken
+	case s.Phase == inspect.PhaseJoining:
+		return "joining for " + span(still)
 	case stuck:
 		return "stuck for " + span(still)
 	case still < time.Second:

@@ -1,0 +1,108 @@
+package doors
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tagmatch/tagmatch/internal/inspect"
+)
+
+const (
+	// jobLimit is how long a rank has to ask all others, which have a second for that.
+	jobLimit = 2 * limit
+
+	mostVia = 3 // ranks that are tried, one after the other
+)
+
+// Jobs asks all ranks of the jobs that have doors here for their states: those of this host at
+// these doors, as States does, and those of other hosts through one of them. The states are sorted
+// by job and rank; a rank that does not answer has one that says why.
+func Jobs(ctx context.Context, names []Name) []inspect.State {
+	here := States(ctx, names)
+	var others sync.WaitGroup
+	var mu sync.Mutex // guards all
+	all := slices.Clone(here)
+	for len(names) > 0 {
+		n := slices.IndexFunc(names, func(n Name) bool { return n.Job != names[0].Job || n.UID != names[0].UID })
+		if n < 0 {
+			n = len(names)
+		}
+		local, doors := here[:n], names[:n]
+		here, names = here[n:], names[n:]
+		others.Go(func() {
+			more := elsewhere(ctx, doors, local)
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, more...)
+		})
+	}
+	others.Wait()
+	slices.SortStableFunc(all, func(a, b inspect.State) int { return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Rank, b.Rank)) })
+	return all
+}
+
+// elsewhere is the states of a job's ranks that have no doors here.
+func elsewhere(ctx context.Context, names []Name, local []inspect.State) (list []inspect.State) {
+	known := map[int]bool{}
+	for _, s := range local {
+		known[s.Rank] = true
+	}
+	tried := 0
+	for i, s := range local {
+		if s.Silent != "" || s.Size <= len(known) || tried == mostVia {
+			continue
+		}
+		tried++
+		parts, err := askJob(ctx, names[i], inspect.RequestState)
+		if err != nil {
+			continue // it ends, or others ask there
+		}
+		for _, p := range parts {
+			if !known[p.Rank] && p.Rank >= 0 && p.Rank < s.Size {
+				known[p.Rank] = true
+				list = append(list, stateOf(p, names[i]))
+			}
+		}
+		return list
+	}
+	return nil
+}
+
+// askJob has a rank ask all ranks of its job.
+func askJob(ctx context.Context, via Name, request string) (parts []inspect.Part, err error) {
+	ctx, cancel := context.WithTimeout(ctx, jobLimit)
+	defer cancel()
+	lines, _, err := Ask(ctx, via, inspect.RequestJob+" "+request)
+	if err != nil {
+		return nil, err
+	}
+	parts = make([]inspect.Part, len(lines))
+	for i := range lines {
+		if err := json.Unmarshal(lines[i], &parts[i]); err != nil {
+			return nil, fmt.Errorf("what rank %d has heard of others is of no known form: %w", via.Rank, err)
+		}
+	}
+	return parts, nil
+}
+
+// stateOf is the state in an answer that came by way of another rank.
+func stateOf(p inspect.Part, via Name) inspect.State {
+	n := Name{Job: via.Job, Rank: p.Rank}
+	err := errors.New(p.Why)
+	if p.Why == "" {
+		err = errors.New("its answer is empty")
+	}
+	if len(p.Lines) > 0 {
+		var s inspect.State
+		if s, err = decode(p.Lines[0], n); err == nil {
+			return s
+		}
+	}
+	return inspect.State{Version: inspect.Version, Job: n.Job, Rank: n.Rank, Host: p.Host, PID: p.PID, At: time.Now(), Silent: err.Error()}
+}
