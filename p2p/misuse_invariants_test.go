@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -112,25 +111,7 @@ func TestForgottenRequests(t *testing.T) {
 		assert.Contains(t, dump.String(), here)
 	})
 	text := out.String()
-	require.Equal(t, 3, strings.Count(text, "request was never completed"), text)
+	require.Equal(t, 3, strings.Count(text, "requests that were posted here were never completed"), text)
 	require.Equal(t, 1, strings.Count(text, "messages were never received"), text)
 	require.Contains(t, text, here)
-}
-
-// lines is a log that several goroutines write to.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

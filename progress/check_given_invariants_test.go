@@ -69,7 +69,7 @@ func TestGivenRequestsAreTold(t *testing.T) {
 		require.Contains(t, dump.String(), state)
 	}
 	require.NoError(t, c.e[0].Close(nil))
-	require.Equal(t, 2, bytes.Count(log.Bytes(), []byte("request was never completed")), log.String())
+	require.Equal(t, 2, bytes.Count(log.Bytes(), []byte("requests that were posted here were never completed")), log.String())
 	require.NotContains(t, log.String(), "tag 0x2")
 	c.take(0, 1, 3)
 }

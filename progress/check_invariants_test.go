@@ -239,7 +239,8 @@ func TestOpenRequestsAreTold(t *testing.T) {
 	for _, tag := range []string{"0x77", "0x78"} {
 		require.Contains(t, log.String(), "tag "+tag)
 	}
-	require.Equal(t, 2, strings.Count(log.String(), "request was never completed"))
+	require.Equal(t, 2, strings.Count(log.String(), "requests that were posted here were never completed"))
+	require.Regexp(t, `posted="check_invariants_test.go:\d+ progress.TestOpenRequestsAreTold" requests=1 first="receive of up to 0 bytes from 1, tag 0x77"`, log.String())
 	require.Equal(t, 1, strings.Count(log.String(), "messages were never received"))
 	_, err = open.Wait(bg)
 	require.Equal(t, ErrClosed, err)

@@ -294,8 +294,18 @@ func (r *record) forgotten() bool {
 
 // warnOpen tells of requests and messages that the program has left when the engine ends.
 func (c *engineCheck) warnOpen(e *Engine) {
-	for _, r := range c.requests((*record).forgotten) {
-		e.log.Warn("request was never completed", "rank", e.cfg.Rank, "request", r.String(), "state", r.state(), "posted", r.posted.String())
+	rs := c.requests((*record).forgotten)
+	places, first := map[string]int{}, map[string]*record{}
+	for _, r := range rs {
+		at := r.posted.Caller()
+		if places[at]++; places[at] == 1 {
+			first[at] = r
+		}
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(places), func(a, b string) int { return int(first[a].seq) - int(first[b].seq) }) {
+		r := first[at]
+		e.log.Warn("requests that were posted here were never completed", "rank", e.cfg.Rank, "posted", at, "requests", places[at],
+			"first", r.String(), "state", r.state())
 	}
 	if n := e.unexp.Len(); n != 0 {
 		var b bytes.Buffer

@@ -68,6 +68,7 @@ func (e *Engine) close(cause error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.closing { // the program may still ask for what has failed
+		e.warnForgotten()
 		e.inv.warnOpen(e)
 	}
 	if e.broken == nil {

@@ -378,7 +378,7 @@ func (l *looker) settle() (more bool) {
 }
 
 func (l *looker) open() (more bool) {
-	l.look.Open = l.e.openLocked()
+	l.look.Open = l.e.openLocked(freeMost)
 	return false
 }
 

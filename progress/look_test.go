@@ -127,7 +127,7 @@ func TestLookAwaited(t *testing.T) {
 		for _, g := range l.Groups {
 			n += g.Awaited
 		}
-		return n == 4 && len(l.Groups) == 4
+		return n == 4 && len(l.Groups) == 4 && l.Waiting == 3 // who waits at a queue is awaited before it sleeps
 	}, time.Minute, time.Millisecond)
 	l := e.Look()
 	require.Equal(t, []int{3, 0, 0}, []int{l.Waiting, l.Flushing, l.Timed})

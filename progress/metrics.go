@@ -110,7 +110,7 @@ func (e *Engine) Metrics() Metrics {
 	m.EagerSentBytes, m.EagerReceivedBytes = t.EagerSent, t.EagerReceived
 	m.RndvSentBytes, m.RndvReceivedBytes = t.RndvSent, t.RndvReceived
 	m.Waited, m.OldestWait = e.wait.Waited(time.Now()), oldest
-	m.UnreportedNow = e.openLocked()
+	m.UnreportedNow = e.openLocked(freeMost)
 	m.OperationsNow = e.underWayLocked() + m.UnreportedNow
 	return m
 }

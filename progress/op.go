@@ -42,8 +42,8 @@ type Op struct {
 	tag    uint64  // once a message has matched: its tag
 	e      *Engine // constant; nil for Failed
 
-	peer   int // destination, or source; -1 any
-	mask   uint64
+	peer   int             // destination, or source; -1 any
+	mask   uint64          // of a receive; 0 of a send
 	handle matching.Handle // posted, offloaded: in Engine.posted; queued: its number in peer.out
 
 	message *Message // of a posted matched probe: what it fills in; nil once ended
@@ -98,6 +98,7 @@ type opPool struct {
 	e        *Engine // constant
 	born     bool    // constant: its Ops are born ended, see wait.Event.SetBorn
 	made     int     // Ops that there are, in the pool or not
+	first    []*Op   // of them the first firstMost: what the program forgets of others is its own
 	free     *Op
 	returned atomic.Pointer[Op]
 }
@@ -156,6 +157,9 @@ func (p *opPool) refill() *Op {
 		op.SetBorn()
 	}
 	op.clear()
+	if len(p.first) < firstMost {
+		p.first = append(p.first, op)
+	}
 	return op
 }
 
@@ -210,15 +214,24 @@ func (op *Op) free() {
 // they are not counted then.
 func (p *opPool) outside(most int) (n int, ok bool) {
 	n = p.made
-	for _, op := range [2]*Op{p.free, p.returned.Load()} { // what was returned nobody takes without the lock
-		for ; op != nil; op = op.next {
-			n--
-			if most--; most < 0 {
-				return 0, false
-			}
+	for range p.inside {
+		n--
+		if most--; most < 0 {
+			return 0, false
 		}
 	}
 	return n, true
+}
+
+// inside visits its Ops that are in the pool.
+func (p *opPool) inside(visit func(*Op) bool) {
+	for _, op := range [2]*Op{p.free, p.returned.Load()} { // what was returned nobody takes without the lock
+		for ; op != nil; op = op.next {
+			if !visit(op) {
+				return
+			}
+		}
+	}
 }
 
 func (p *opPool) put(op *Op) {

@@ -71,14 +71,14 @@ func (e *Engine) underWayLocked() int { return int(e.entered[opNew] - e.entered[
 
 // openLocked is about how many requests have ended whose outcome nobody has taken, those that a
 // Queue has to report among them: operations that are neither under way nor in a pool. It is 0
-// where the engine keeps memory for many more, as there have been then.
-func (e *Engine) openLocked() (n int) {
-	ops, ok := e.ops.outside(freeMost)
-	calls, too := e.calls.outside(freeMost)
+// where the engine keeps memory for more than most others, as there have been many then.
+func (e *Engine) openLocked(most int) (n int) {
+	ops, ok := e.ops.outside(most)
+	calls, too := e.calls.outside(most)
 	if ok && too {
 		n = max(0, ops+calls-e.underWayLocked())
 	}
-	if sent, ok := e.sent.outside(freeMost); ok {
+	if sent, ok := e.sent.outside(most); ok {
 		n += sent
 	}
 	return n

@@ -17,13 +17,14 @@ import (
 const envChild = "TAGMATCH_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	if s := os.Getenv(envChild); s == "moves" {
-		if err := moves(); err != nil {
+	if address := os.Getenv(envMoves); address != "" {
+		if err := moves(address); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		os.Exit(0)
-	} else if s != "" {
+	}
+	if s := os.Getenv(envChild); s != "" {
 		fmt.Println("rank", os.Getenv("RANK"), strings.Join(os.Args[1:], " "))
 		if s == "fail" {
 			os.Exit(5)

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -74,4 +77,52 @@ func TestMeasuredSilent(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
 	require.Equal(t, `tagmatch_up{job="silent",rank="3",program=""} 0`, lines[len(lines)-1])
 	require.Len(t, slices.DeleteFunc(lines, func(s string) bool { return strings.HasPrefix(s, "#") }), 1)
+}
+
+// TestScrapeJob scrapes a job that moves bytes: what it says it has moved between two scrapes the
+// counters have moved by, within 2 %. So are rates.
+func TestScrapeJob(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	t.Setenv(envMoves, l.Addr().String())
+	t.Setenv("GORACE", "atexit_sleep_ms=0")
+	ended := make(chan string)
+	go func() {
+		_, out, errs := command("run", "-n", "2", os.Args[0])
+		ended <- out + errs
+	}()
+	conn, err := l.Accept()
+	require.NoError(t, err)
+	defer conn.Close()
+	lines := bufio.NewScanner(conn)
+	require.True(t, lines.Scan())
+	job := lines.Text()
+	var out strings.Builder // of the last scrape
+	scrape := func(family string, rank int) (sum float64) {
+		out.Reset()
+		require.NoError(t, writeMetrics(t.Context(), &out))
+		for line := range strings.Lines(out.String()) {
+			if value, ok := strings.CutPrefix(line, fmt.Sprintf(`%s{job="%s",rank="%d",`, family, job, rank)); ok {
+				n, err := strconv.ParseFloat(strings.TrimSpace(value[strings.IndexByte(value, ' '):]), 64)
+				require.NoError(t, err)
+				sum += n
+			}
+		}
+		return sum
+	}
+	const sent, received = "tagmatch_sent_bytes_total", "tagmatch_received_bytes_total"
+	for range 2 {
+		before := [2]float64{scrape(sent, 0), scrape(received, 1)}
+		fmt.Fprintln(conn, "begin")
+		require.Eventually(t, func() bool { return scrape(received, 1) > before[1]+16<<20 }, testlevel.Patience(time.Minute), time.Millisecond)
+		fmt.Fprintln(conn, "end")
+		require.True(t, lines.Scan())
+		moved, err := strconv.ParseFloat(lines.Text(), 64)
+		require.NoError(t, err)
+		require.InEpsilon(t, moved, scrape(sent, 0)-before[0], 0.02)
+		require.InEpsilon(t, moved, scrape(received, 1)-before[1], 0.02)
+	}
+	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+	require.Empty(t, <-ended)
 }

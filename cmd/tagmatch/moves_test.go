@@ -1,37 +1,34 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
-	"os"
+	"sync/atomic"
 
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// envMoves is the address where rank 0 of moves is told when to go on.
+// envMoves makes this test binary one of two ranks that move bytes while a test tells them to, by
+// lines of a connection to this address.
 const envMoves = "TAGMATCH_TEST_MOVES"
 
-// What moves sends, from rank 0 to rank 1.
-const (
-	movedSmall, movedSmallBytes = 500, 1 << 10
-	movedLarge, movedLargeBytes = 32, 1 << 20
-)
+const tagBytes, tagEnd p2p.Tag = 1, 2
 
-// moves is a program of 2 ranks. Rank 0 tells the name of the job. When it gets a byte it sends its
-// messages, and tells a byte when the last, which is no eager one, has come; it ends when the connection does.
-func moves() error {
+// moves is such a rank. Rank 0 says the name of the job. At each line it begins to move bytes, or
+// ends and says how many it has moved, once rank 1 has them.
+func moves(address string) error {
 	ctx := context.Background()
 	w, err := p2p.Init(ctx, p2p.Config{})
 	if err != nil {
 		return err
 	}
 	defer w.Close()
-	if w.Rank() == 0 {
-		err = sendWhenTold(ctx, w)
+	if w.Rank() == 1 {
+		err = takeBytes(ctx, w)
 	} else {
-		err = receiveAll(ctx, w.Comm())
+		err = giveBytes(ctx, w, address)
 	}
 	if err != nil {
 		return err
@@ -39,41 +36,54 @@ func moves() error {
 	return w.Shutdown(ctx)
 }
 
-func sendWhenTold(ctx context.Context, w *p2p.World) error {
-	conn, err := net.Dial("tcp", os.Getenv(envMoves))
+// sizes are of messages of both protocols.
+var sizes = []int{8 << 10, 300_000}
+
+func giveBytes(ctx context.Context, w *p2p.World, address string) error {
+	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if _, err := fmt.Fprintln(conn, w.Metrics().Job); err != nil {
-		return err
-	}
-	told := make([]byte, 1)
-	if _, err := io.ReadFull(conn, told); err != nil {
-		return err
-	}
-	for i := range movedSmall + movedLarge {
-		size := movedSmallBytes
-		if i >= movedSmall {
-			size = movedLargeBytes
+	fmt.Fprintln(conn, w.Metrics().Job)
+	lines := bufio.NewScanner(conn)
+	for lines.Scan() {
+		var stop atomic.Bool
+		go func() {
+			lines.Scan()
+			stop.Store(true)
+		}()
+		moved := 0
+		for i := 0; !stop.Load(); i++ {
+			n := sizes[i%len(sizes)]
+			if err := w.Comm().Send(ctx, 1, tagBytes, make([]byte, n)); err != nil {
+				return err
+			}
+			moved += n
 		}
-		if err := w.Comm().Send(ctx, 1, 7, make([]byte, size)); err != nil {
+		if err := w.Comm().Send(ctx, 1, tagEnd, nil); err != nil {
 			return err
 		}
+		if _, err := w.Comm().Recv(ctx, 1, tagEnd, nil); err != nil {
+			return err
+		}
+		fmt.Fprintln(conn, moved)
 	}
-	if _, err := conn.Write(told); err != nil {
-		return err
-	}
-	_, err = io.ReadAll(conn)
-	return err
+	return w.Comm().Send(ctx, 1, tagEnd, []byte{1})
 }
 
-func receiveAll(ctx context.Context, c *p2p.Comm) error {
-	buf := make([]byte, movedLargeBytes)
-	for range movedSmall + movedLarge {
-		if _, err := c.Recv(ctx, 0, 7, buf); err != nil {
+// takeBytes receives until a message of tagEnd has a byte.
+func takeBytes(ctx context.Context, w *p2p.World) error {
+	buf := make([]byte, sizes[1])
+	for {
+		st, err := w.Comm().Recv(ctx, 0, p2p.AnyTag, buf)
+		switch {
+		case err != nil || st.Tag == tagEnd && st.Len != 0:
 			return err
+		case st.Tag == tagEnd:
+			if err := w.Comm().Send(ctx, 0, tagEnd, nil); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
 }

@@ -21,11 +21,12 @@ func here() Stack { return Here() }
 
 func TestStack(t *testing.T) {
 	if !Enabled {
-		require.Empty(t, here().String())
+		require.Empty(t, here().String()+here().Caller())
 		return
 	}
 	require.Contains(t, here().String(), "invariant.TestStack\n")
 	require.NotContains(t, here().String(), "invariant.here\n")
+	require.Regexp(t, `^invariant_test.go:\d+ invariant.TestStack$`, here().Caller())
 }
 
 // elsewhere runs f on another goroutine and returns what it panicked with.

@@ -31,6 +31,9 @@ type Stack struct{}
 // Here returns the stack of the caller's caller.
 func Here() Stack { return Stack{} }
 
+// Caller is empty.
+func (Stack) Caller() string { return "" }
+
 func (Stack) String() string { return "" }
 
 // seen does nothing.

@@ -5,7 +5,9 @@ package invariant
 import (
 	"bytes"
 	"fmt"
+	"path"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -109,6 +111,29 @@ type Stack struct{ pcs []uintptr }
 func Here() Stack {
 	pcs := make([]uintptr, 32)
 	return Stack{pcs[:runtime.Callers(3, pcs)]}
+}
+
+// module is the path of the module that the library is.
+const module = "github.com/tagmatch/tagmatch/"
+
+// parts are the directories of the module whose functions are the library's.
+var parts = []string{"coll", "internal", "p2p", "progress", "transport", "verbs"}
+
+// Caller is the first frame that is not the library's: "main.go:73 main.exchange". Its tests are
+// programs.
+func (s Stack) Caller() string {
+	frames := runtime.CallersFrames(s.pcs)
+	for more := len(s.pcs) > 0; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		own, ours := strings.CutPrefix(f.Function, module)
+		dir, _, _ := strings.Cut(own, "/")
+		dir, _, _ = strings.Cut(dir, ".")
+		if !ours || !slices.Contains(parts, dir) || strings.HasSuffix(f.File, "_test.go") {
+			return fmt.Sprintf("%s:%d %s", path.Base(f.File), f.Line, path.Base(f.Function))
+		}
+	}
+	return "unknown"
 }
 
 func (s Stack) String() string {
