@@ -41,9 +41,9 @@ func newKeyboard(t *testing.T, width, height int) *keyboard {
 	var reads sync.WaitGroup
 	reads.Go(k.read)
 	t.Cleanup(func() {
-		tty.Close()
+		require.NoError(t, tty.Close())
 		reads.Wait() // fails with EIO when nobody has the terminal open
-		master.Close()
+		require.NoError(t, master.Close())
 	})
 	return k
 }
