@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/internal/trace"
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 )
 
@@ -28,6 +29,9 @@ func (e *Engine) Recv(ctx context.Context, src int, tag, mask uint64, buf []byte
 		}
 		op := e.newOpLocked(noteRecvCall, src, tag, mask, buf)
 		op.pull(m)
+		if t := e.trace; t != nil {
+			t.call(trace.Call, op)
+		}
 		st, err := e.callLocked(ctx, op)
 		e.mu.Unlock()
 		return st, err
@@ -38,6 +42,9 @@ func (e *Engine) Recv(ctx context.Context, src int, tag, mask uint64, buf []byte
 	}
 	op := e.newOpLocked(noteRecvCall, src, tag, mask, buf)
 	op.post()
+	if t := e.trace; t != nil {
+		t.posted(op, true)
+	}
 	st, err := e.callLocked(ctx, op)
 	e.mu.Unlock()
 	return st, err
@@ -69,6 +76,9 @@ func (op *Op) await() {
 		op.complete(Status{}, err)
 	} else {
 		op.post()
+		if t := op.e.trace; t != nil {
+			t.posted(op, false)
+		}
 	}
 }
 
@@ -192,6 +202,9 @@ func (e *Engine) takeLocked(m *unexpected.Message, buf []byte) (Status, error) {
 func (e *Engine) tookLocked(m *unexpected.Message, n int) (Status, error) {
 	st := Status{int(m.Src), m.Tag, int64(len(m.Data))}
 	e.m.EagerReceived++
+	if t := e.trace; t != nil {
+		t.taken(m)
+	}
 	err := e.truncatedLocked(n, uint64(len(m.Data)))
 	e.dropLocked(m)
 	return st, err

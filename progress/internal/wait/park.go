@@ -61,6 +61,7 @@ func (s *Set) park(ctx context.Context, ev *Event, op Operation, gen uint64, rol
 	w := s.newWaiter(ev)
 	w.op, w.ctx = op, ctx
 	s.parks++
+	s.tells(op, true)
 	if role && s.cfg.Manual && !s.stopping {
 		s.sleep(ctx, w, gen)
 	} else {
@@ -73,6 +74,7 @@ func (s *Set) park(ctx context.Context, ev *Event, op Operation, gen uint64, rol
 		}
 		s.parkOnChannel(ctx, w)
 	}
+	s.tells(op, false)
 	s.freeWaiter(w)
 	return role
 }
@@ -123,9 +125,11 @@ func (s *Set) waitTransport() {
 	s.rests(time.Time{})
 	s.sleeps++
 	s.untimed = retry == nil
+	s.tells(nil, true)
 	s.mu.Unlock()
 	err := s.tr.Wait()
 	s.mu.Lock()
+	s.tells(nil, false)
 	s.untimed = false
 	if retry != nil {
 		retry.Stop()
@@ -139,6 +143,13 @@ func (s *Set) waitTransport() {
 func (s *Set) rests(at time.Time) {
 	if s.cfg.Rests != nil {
 		s.cfg.Rests(at)
+	}
+}
+
+// tells tells the engine that who waits for op goes to sleep, or goes on.
+func (s *Set) tells(op Operation, asleep bool) {
+	if s.cfg.Parks != nil {
+		s.cfg.Parks(op, asleep)
 	}
 }
 

@@ -39,6 +39,10 @@ type Config struct {
 	// Rests is called with the lock held when a goroutine has polled for long enough and is about
 	// to sleep. at is the time if it has looked at a clock, else zero; nil: nothing.
 	Rests func(at time.Time)
+
+	// Parks is called with the lock held when a goroutine that waits for op goes to sleep, and when
+	// it goes on; op is nil where it sleeps until the transport has something. nil: nothing.
+	Parks func(op Operation, asleep bool)
 }
 
 // Set is the goroutines that wait on one engine, the progress goroutine included. Fields without a
