@@ -12,6 +12,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 	"github.com/tagmatch/tagmatch/internal/inspect/stacks"
 	"github.com/tagmatch/tagmatch/internal/settings"
+	"github.com/tagmatch/tagmatch/internal/trace"
 )
 
 // inside is the launcher of Bootstraps whose ranks are all of one process.
@@ -25,12 +26,21 @@ func (w *World) openDoor() {
 	}
 	me := w.self()
 	name := doors.Name{UID: os.Geteuid(), Job: me.Job, Rank: w.rank, PID: me.PID}
+	w.tracing.w = w
 	var err error
 	w.door, err = doors.Open(name, func(request string) []any {
-		if request != inspect.RequestState {
+		if request == inspect.RequestState {
+			return []any{w.inspect(me)}
+		}
+		q, ok := trace.ParseRequest(request)
+		if !ok {
 			return doors.Refuse(request)
 		}
-		return []any{w.inspect(me)}
+		a, err := w.tracing.serve(q, &me)
+		if err != nil {
+			return doors.Fail(err)
+		}
+		return []any{a}
 	})
 	if err != nil && w.cfg.Logger != nil {
 		w.cfg.Logger.Info("this rank cannot be looked into from outside", "rank", w.rank, "err", err)

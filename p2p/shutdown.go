@@ -172,7 +172,9 @@ func (w *World) release(cause error) error {
 	}
 	errs = append(errs, w.parts.boot.Close())
 	w.watcher.Wait()
-	w.door.Close()
+	if w.door.Close(); w.door != nil {
+		w.tracing.close()
+	}
 	if w.alone {
 		joined.Store(false)
 	}

@@ -35,6 +35,7 @@ type World struct {
 	regions regions
 
 	door    *doors.Door                     // by which others look into this rank; nil: there is none
+	tracing tracing                         // what it has recorded for them
 	leaving atomic.Bool                     // Shutdown was called
 	fence   atomic.Pointer[context.Context] // of Shutdown, while it waits for the other ranks
 

@@ -104,6 +104,9 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 		op.complete(Status{}, peerError(p.rank, p.lost))
 		return
 	}
+	if t := p.e.trace; t != nil {
+		t.left(op, p, h)
+	}
 	r.seq, r.withdraw = op.read.seq, op.read.withdraw
 	p.identified(&r)
 	op.read = r

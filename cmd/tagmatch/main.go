@@ -70,13 +70,14 @@ configuration.
   tagmatch run -n 4 ./prog    start four ranks of ./prog
   tagmatch ps                 the ranks that run here
   tagmatch dump               what the ranks of a job do at this moment
+  tagmatch trace              record what they do for a while, for Perfetto
   tagmatch info               what a rank started here would work with`,
 		Version:       readStamp().String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("tagmatch {{.Version}}\n")
-	root.AddCommand(newRun(in), newInfo(), newPs(), newDump(), newVersion())
+	root.AddCommand(newRun(in), newInfo(), newPs(), newDump(), newTrace(), newVersion())
 	return root
 }
 

@@ -22,8 +22,9 @@ const (
 	// Of a receiver.
 	Posted   // a receive waits: Op, Peer (below 0: any), Tag, Bytes of its buffer; Call
 	Arrived  // an eager message without a receive: Number, Seq, Peer, Tag, Bytes
-	Asked    // the request of a rendezvous: Number, Seq, Peer, Tag, Bytes
-	Received // an eager message that has found its receive, which has ended: Op, Number, Peer, Tag, Bytes; Device
+	Asked    // the request of a rendezvous: Number, Seq, Peer, Tag, Bytes; of Begun: Op, Device
+	Received // an eager message that has found its receive, which has ended: Op, Number, Peer, Tag, Bytes; of Begun: Device
+	Begun    // the device has matched a message, of which Received or Asked tells more: Op, Number, Peer, Tag
 	Taken    // a message of Arrived was received: Seq
 	Matched  // the device has matched a request, and reads: Op, Number, Seq, Peer, Tag
 	Reading  // a receive reads the message of a request: Op, Seq; of Matched: the device leaves it to software
@@ -48,7 +49,9 @@ type Record struct {
 	Seq uint64 // names a message at its receiver
 
 	// Number names a message among those of its sender to its receiver, at both ends: it is the
-	// credit that all of them have cost, up to and with this one.
+	// credit that all of them have cost, up to and with this one. What a message of Begun costs is
+	// the Number of its Received or Asked; until that comes it is missing in the Numbers of Begun
+	// and of later messages of the same rank.
 	Number uint64
 
 	Tag   uint64

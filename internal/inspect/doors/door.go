@@ -137,3 +137,6 @@ func Refuse(request string) []any {
 	}
 	return []any{refusal{"no request " + strings.ToValidUTF8(request, "?")}}
 }
+
+// Fail is the answer to a request that cannot be served.
+func Fail(err error) []any { return []any{refusal{err.Error()}} }
