@@ -56,7 +56,7 @@ func (r *reader) waiting(name uint64) *call {
 	return nil
 }
 
-// park has a call sleep; one that waits since before the recording is not known.
+// park has a call sleep. One that began before the recording is known only while it does.
 func (r *reader) park(name uint64) {
 	for _, c := range r.waits[name] {
 		if c.asleep == 0 {
@@ -64,7 +64,8 @@ func (r *reader) park(name uint64) {
 			return
 		}
 	}
-	r.begin(name, Slice{Name: "call", Begin: r.now, Peer: -1}).asleep = r.now
+	c := r.begin(name, Slice{Name: "call", Begin: r.now, Peer: -1})
+	c.asleep, c.over = r.now, true
 }
 
 func (r *reader) woken(name uint64) {

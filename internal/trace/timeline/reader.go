@@ -248,7 +248,7 @@ func (r *reader) endReads(op *operation) {
 
 func (op *operation) slice(name string, begin, end int64) Slice {
 	s := Slice{Name: name, Begin: begin, End: end, Peer: op.peer, Tag: op.tag, Bytes: op.bytes, About: op.about}
-	if m := op.message; m != nil {
+	if m := op.message; m != nil && m.In.Known {
 		s.Peer, s.Tag, s.Bytes, s.About = m.From, m.In.Tag, m.In.Bytes, true
 	}
 	return s
