@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 	"github.com/tagmatch/tagmatch/internal/trace"
+	"github.com/tagmatch/tagmatch/internal/trace/collect"
 	"github.com/tagmatch/tagmatch/internal/trace/timeline"
 )
 
@@ -28,12 +28,6 @@ three at each end. How many more there were is told, and stands in the file. The
 program runs on meanwhile; a record takes it some 10 ns and a look at the clock.
 
 Exit code: 0; 1 if there is no such job, or a rank has not answered.`
-
-// Bounds of how long a rank may take, beside the time of the trace.
-const (
-	traceAnswer = 10 * time.Second
-	traceSlack  = 30 * time.Second // the ranks end a trace by themselves so much later
-)
 
 func newTrace() *cobra.Command {
 	var out string
@@ -77,69 +71,14 @@ func traceJob(ctx context.Context, w io.Writer, names []doors.Name, path string,
 	return errors.Join(err, file.Close())
 }
 
-// record has ranks record, and collects what they have.
+// record has ranks record. An interrupt ends that earlier, and what there is is written.
 func record(ctx context.Context, names []doors.Name, long time.Duration, records int) ([]timeline.Rank, error) {
-	if _, err := askTrace(ctx, names, trace.Request{Start: true, Records: records, For: long + traceSlack}); err != nil {
-		_, _ = askTrace(context.WithoutCancel(ctx), names, trace.Request{Stop: true}) // those that have begun
+	if err := collect.Begin(ctx, names, long, records); err != nil {
 		return nil, err
 	}
 	select {
 	case <-time.After(long):
 	case <-ctx.Done():
 	}
-	ctx = context.WithoutCancel(ctx) // an interrupt ends the trace, and what there is is written
-	answers, err := askTrace(ctx, names, trace.Request{Stop: true})
-	if err != nil {
-		return nil, err
-	}
-	ranks := make([]timeline.Rank, len(answers))
-	for i, a := range answers {
-		ranks[i].Answer = a
-	}
-	return ranks, readRecords(ctx, names, ranks)
-}
-
-// readRecords reads what all ranks have recorded, a part of each at a time.
-func readRecords(ctx context.Context, names []doors.Name, ranks []timeline.Rank) error {
-	for from, more := 0, true; more; from += trace.MostInPart {
-		answers, err := askTrace(ctx, names, trace.Request{Read: true, From: from})
-		if err != nil {
-			return err
-		}
-		more = false
-		for i, a := range answers {
-			part, err := trace.Decode(a.Part)
-			if err != nil {
-				return fmt.Errorf("rank %d: %w", a.Rank, err)
-			}
-			ranks[i].Events = append(ranks[i].Events, part...)
-			more = more || len(part) == trace.MostInPart
-		}
-	}
-	return nil
-}
-
-// askTrace asks all ranks the same. All errors are returned as one.
-func askTrace(ctx context.Context, names []doors.Name, q trace.Request) (list []trace.Answer, err error) {
-	for _, r := range doors.All(ctx, names, q.String(), traceAnswer) {
-		a, e := readTrace(r)
-		if e != nil {
-			err = errors.Join(err, fmt.Errorf("rank %d: %w", r.Rank, e))
-		}
-		list = append(list, a)
-	}
-	return list, err
-}
-
-func readTrace(r doors.Reply) (a trace.Answer, err error) {
-	if err = r.Err; err != nil {
-		return a, err
-	}
-	if err := json.Unmarshal(r.Lines[0], &a); err != nil {
-		return a, fmt.Errorf("its answer is no trace: %w", err)
-	}
-	if a.Version != trace.Version || a.Job != r.Job || a.Rank != r.Rank {
-		return a, fmt.Errorf("its answer is of rank %d of job %s, version %d, and this tagmatch knows %d: use that of the same release as the program", a.Rank, a.Job, a.Version, trace.Version)
-	}
-	return a, nil
+	return collect.End(context.WithoutCancel(ctx), names)
 }

@@ -122,8 +122,8 @@ func (t *Timeline) start(i int) int64 {
 	return t.Ranks[i].Wall
 }
 
-// first is the first time that is known of a message.
-func (m *Message) first() int64 { return cmp.Or(m.Posted, m.Sent, m.Arrived, m.Matched, m.Received) }
+// first and last are the first and the last time that is known of a message.
+func (m *Message) first() int64 { return slices.MinFunc(m.steps(), byTime).at }
+func (m *Message) last() int64  { return slices.MaxFunc(m.steps(), byTime).at }
 
-// last is the last one.
-func (m *Message) last() int64 { return max(m.first(), m.Sent, m.Done, m.Matched, m.Reads, m.Received) }
+func byTime(a, b step) int { return cmp.Compare(a.at, b.at) }

@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 )
 
 // File is what is in a file.
@@ -16,26 +18,35 @@ type File struct {
 }
 
 type event struct {
-	Phase string   `json:"ph"`
-	PID   int      `json:"pid"`
-	TID   int      `json:"tid"`
-	At    *float64 `json:"ts"`
-	For   *float64 `json:"dur"`
-	Cat   string   `json:"cat"`
-	Name  string   `json:"name"`
-	ID    string   `json:"id"`
-	Bind  string   `json:"bp"`
+	Phase string `json:"ph"`
+	PID   int    `json:"pid"`
+	TID   int    `json:"tid"`
+	At    *nanos `json:"ts"`
+	For   *nanos `json:"dur"`
+	Cat   string `json:"cat"`
+	Name  string `json:"name"`
+	ID    string `json:"id"`
+	Bind  string `json:"bp"`
+}
+
+// nanos is a time, which the format has in microseconds.
+type nanos int64
+
+func (n *nanos) UnmarshalJSON(b []byte) error {
+	us, err := strconv.ParseFloat(string(b), 64)
+	*n = nanos(math.Round(us * 1000))
+	return err
 }
 
 // end is when a slice ends.
-func (e *event) end() float64 { return *e.At + *e.For }
+func (e *event) end() nanos { return *e.At + *e.For }
 
 type file struct {
 	File
 	threads map[[2]int][]*event // slices
 	named   map[[2]int]bool     // processes, with thread 0, and threads
 	begins  map[string]*event   // of messages, by id
-	last    map[string]float64
+	last    map[string]nanos
 	ended   map[string]bool
 	starts  map[string]*event // of arrows, by id
 	ends    map[string]*event
@@ -52,7 +63,7 @@ func Check(data []byte) (File, error) {
 		return File{}, err
 	}
 	f := file{File: File{Names: map[string]int{}, About: in.Other}, threads: map[[2]int][]*event{}, named: map[[2]int]bool{},
-		begins: map[string]*event{}, last: map[string]float64{}, ended: map[string]bool{}, starts: map[string]*event{}, ends: map[string]*event{}}
+		begins: map[string]*event{}, last: map[string]nanos{}, ended: map[string]bool{}, starts: map[string]*event{}, ends: map[string]*event{}}
 	for i := range in.Events {
 		if err := f.add(&in.Events[i]); err != nil {
 			return File{}, fmt.Errorf("event %d: %w", i, err)
@@ -113,9 +124,8 @@ func (f *file) checkSlices() error {
 			for len(open) > 0 && open[len(open)-1].end() <= *e.At {
 				open = open[:len(open)-1]
 			}
-			const rounding = 1e-4 // us
-			if len(open) > 0 && e.end() > open[len(open)-1].end()+rounding {
-				return fmt.Errorf("slices %+v and %+v of a thread overlap", open[len(open)-1], e)
+			if len(open) > 0 && e.end() > open[len(open)-1].end() {
+				return fmt.Errorf("slices %q and %q of thread %v overlap, from %d and %d ns on", open[len(open)-1].Name, e.Name, thread, *open[len(open)-1].At, *e.At)
 			}
 			open = append(open, e)
 		}
@@ -153,6 +163,6 @@ func (f *file) checkArrows() error {
 // within reports whether a slice of its thread begins with e.
 func (f *file) within(e *event) bool {
 	list := f.threads[[2]int{e.PID, e.TID}]
-	_, ok := slices.BinarySearchFunc(list, *e.At, func(s *event, at float64) int { return cmp.Compare(*s.At, at) })
+	_, ok := slices.BinarySearchFunc(list, *e.At, func(s *event, at nanos) int { return cmp.Compare(*s.At, at) })
 	return ok
 }
