@@ -70,7 +70,7 @@ func (e *Engine) waitLocked(ctx context.Context, ev *wait.Event, op wait.Operati
 	}
 	err := e.wait.Await(ctx, ev, op, gen)
 	if t := e.trace; t != nil {
-		t.call(trace.Returned, op)
+		t.returned(op, err)
 	}
 	return err
 }

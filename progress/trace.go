@@ -230,8 +230,15 @@ func (t *recording) endedReceive(op *Op, was opState, st Status, err error) {
 	r.Bytes, r.Failed = uint64(st.Len), err != nil && !short
 }
 
-// call follows that a goroutine waits, or has waited.
+// call follows what a goroutine does that waits for op.
 func (t *recording) call(kind trace.Kind, op wait.Operation) { t.add(kind, nameOf(op)) }
+
+// returned follows that a goroutine does not wait any more. That an operation has ended says it too.
+func (t *recording) returned(op wait.Operation, err error) {
+	if _, one := op.(*Op); !one || err != nil {
+		t.call(trace.Returned, op)
+	}
+}
 
 // parksLocked follows that a goroutine goes to sleep, or goes on: one that waits for op, or, where
 // that is nil, for the transport.

@@ -190,3 +190,27 @@ func TestTraceSwitched(t *testing.T) {
 	close(stop)
 	moving.Wait()
 }
+
+// BenchmarkTraced is BenchmarkMessage while the engine is traced, and what a look at the clock
+// takes of it: "send-recv" has two, "nonblocking" three.
+func BenchmarkTraced(b *testing.B) {
+	for _, name := range []string{"send-recv", "unexpected", "nonblocking"} {
+		b.Run(name, func(b *testing.B) {
+			e := newLoop(b)
+			require.NoError(b, e.StartTrace(1<<16))
+			buf := make([]byte, 8)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := paths[name](bg, e, buf); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("clock", func(b *testing.B) {
+		t := recording{from: time.Now()}
+		for b.Loop() {
+			t.clock()
+		}
+	})
+}

@@ -33,7 +33,7 @@ const (
 	// Of goroutines.
 	Call     // a blocking call waits for Op, which it has made
 	Wait     // a call waits for Op, or for several, for which Op stands then
-	Returned // that has ended
+	Returned // that has ended, where the end of Op does not say so
 	Parked   // who waits for Op goes to sleep
 	Woken    // and goes on
 	Asleep   // somebody sleeps until the transport has something

@@ -14,7 +14,7 @@ func (r *reader) readCall(e *trace.Record) {
 			op = &operation{begin: r.now, name: "Probe", peer: -1}
 			r.ops[e.Op] = op
 		}
-		r.calls(e.Op, op)
+		r.begin(e.Op, op.slice(op.name, op.begin, 0))
 	case trace.Wait:
 		r.begin(e.Op, Slice{Name: "Wait", Begin: r.now, Peer: -1})
 	case trace.Returned:
@@ -32,13 +32,6 @@ func (r *reader) readCall(e *trace.Record) {
 			r.did.Sleeps = append(r.did.Sleeps, Slice{Name: "asleep", Begin: r.asleep, End: r.now, Peer: -1})
 		}
 		r.asleep = 0
-	}
-}
-
-// calls begins the blocking call that has made an operation.
-func (r *reader) calls(name uint64, op *operation) {
-	if op.call == nil {
-		op.call = r.begin(name, op.slice(op.name, op.begin, 0))
 	}
 }
 

@@ -30,12 +30,11 @@ type operation struct {
 	bytes   uint64
 	about   bool // peer, tag and bytes are known
 	message *Message
-	call    *call // that waits for it; nil: none
 	device  int64 // since when the device reads
 	reads   int64 // since when software does
 }
 
-// call is a call that waits. One that has made its operation ends with it; it may sleep then.
+// call is a call that waits. It ends with what it waits for, or when it is awake after that.
 type call struct {
 	Slice
 	asleep int64 // since when; 0: it is not
@@ -109,7 +108,7 @@ func (r *reader) readReceive(e *trace.Record) {
 	switch e.Kind {
 	case trace.Posted:
 		if op.message, op.device, op.reads = nil, 0, 0; e.Call {
-			r.calls(e.Op, op)
+			r.begin(e.Op, op.slice(op.name, op.begin, 0))
 		}
 	case trace.Reading:
 		r.endReads(op)
@@ -225,10 +224,10 @@ func (r *reader) operation(e *trace.Record, name string) *operation {
 	return op
 }
 
-// end ends an operation, and the call that has made it, which goes on as soon as it is awake.
+// end ends an operation, and the calls that wait for it: they go on as soon as they are awake.
 func (r *reader) end(name uint64, op *operation) {
 	r.endReads(op)
-	if c := op.call; c != nil {
+	for _, c := range slices.Clone(r.waits[name]) {
 		if c.over = true; c.asleep == 0 {
 			r.endCall(name, c)
 		}

@@ -46,8 +46,7 @@ func TestProtocols(t *testing.T) {
 			trace.Record{At: 400, Kind: trace.Taken, Seq: 1},
 			trace.Record{At: 500, Kind: trace.Reading, Op: 4, Seq: 2},
 			trace.Record{At: 600, Kind: trace.Wait, Op: 4},
-			trace.Record{At: 700, Kind: trace.Ended, Op: 4, Bytes: 1e6},
-			trace.Record{At: 710, Kind: trace.Returned, Op: 4}),
+			trace.Record{At: 700, Kind: trace.Ended, Op: 4, Bytes: 1e6}),
 	})
 	world := func(tag, bytes uint64) End { return End{true, "World", tag, bytes} }
 	require.Equal(t, []*Message{
@@ -58,7 +57,7 @@ func TestProtocols(t *testing.T) {
 	}, line.Messages)
 	require.Equal(t, []Slice{{Name: "Send", Begin: 221, End: 951, Peer: 1, Tag: 3, Bytes: 1e6, About: true,
 		Inner: []Slice{{Name: "parked", Begin: 321, End: 951, Peer: -1}}}}, line.Activities[0].Calls)
-	require.Equal(t, []Slice{{Name: "Recv", Begin: 106, End: 191, Tag: 1, Bytes: 100, About: true}, {Name: "Wait", Begin: 701, End: 811, Peer: -1}}, line.Activities[1].Calls)
+	require.Equal(t, []Slice{{Name: "Recv", Begin: 106, End: 191, Tag: 1, Bytes: 100, About: true}, {Name: "Wait", Begin: 701, End: 801, Peer: -1}}, line.Activities[1].Calls)
 	f := written(t, line)
 	require.Equal(t, 3, f.Arrows)
 	require.Equal(t, 1, f.Names["parked"])
