@@ -167,7 +167,7 @@ func ofJob(names []doors.Name, job string) (list []doors.Name, err error) {
 	case len(list) == 0:
 		return nil, fmt.Errorf("no job %s runs here; there is %s", job, strings.Join(jobs, ", "))
 	case slices.ContainsFunc(list, func(n doors.Name) bool { return n.Job != list[0].Job }):
-		return nil, fmt.Errorf("several jobs run here, name one of them: tagmatch dump %s", strings.Join(jobs, ", "))
+		return nil, fmt.Errorf("several jobs run here, name one of them: %s", strings.Join(jobs, ", "))
 	}
 	return list, nil
 }

@@ -63,6 +63,6 @@ func TestOfJob(t *testing.T) {
 	require.Equal(t, []doors.Name{b}, list)
 	for _, job := range []string{"", "12"} {
 		_, err = ofJob([]doors.Name{a, b}, job)
-		require.EqualError(t, err, "several jobs run here, name one of them: tagmatch dump 12ab, 12cd")
+		require.EqualError(t, err, "several jobs run here, name one of them: 12ab, 12cd")
 	}
 }

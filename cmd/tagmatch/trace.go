@@ -13,8 +13,8 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 	"github.com/tagmatch/tagmatch/internal/trace"
-	"github.com/tagmatch/tagmatch/internal/trace/collect"
 	"github.com/tagmatch/tagmatch/internal/trace/timeline"
+	"github.com/tagmatch/tagmatch/internal/trace/tracing"
 )
 
 const traceHelp = `Trace has the ranks of a job on this host record what happens for a while, and
@@ -68,17 +68,20 @@ func traceJob(ctx context.Context, w io.Writer, names []doors.Name, path string,
 		t := timeline.New(ranks)
 		err = errors.Join(t.Write(file, t.About()), t.Summary(w, path))
 	}
-	return errors.Join(err, file.Close())
+	if err = errors.Join(err, file.Close()); err != nil {
+		_ = os.Remove(path)
+	}
+	return err
 }
 
 // record has ranks record. An interrupt ends that earlier, and what there is is written.
 func record(ctx context.Context, names []doors.Name, long time.Duration, records int) ([]timeline.Rank, error) {
-	if err := collect.Begin(ctx, names, long, records); err != nil {
+	if err := tracing.Begin(ctx, names, long, records); err != nil {
 		return nil, err
 	}
 	select {
 	case <-time.After(long):
 	case <-ctx.Done():
 	}
-	return collect.End(context.WithoutCancel(ctx), names)
+	return tracing.End(context.WithoutCancel(ctx), names)
 }

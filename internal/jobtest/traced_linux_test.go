@@ -12,9 +12,9 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 	"github.com/tagmatch/tagmatch/internal/trace"
-	"github.com/tagmatch/tagmatch/internal/trace/collect"
 	"github.com/tagmatch/tagmatch/internal/trace/timeline"
 	"github.com/tagmatch/tagmatch/internal/trace/tracetest"
+	"github.com/tagmatch/tagmatch/internal/trace/tracing"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -50,10 +50,10 @@ func tracedRole(ctx context.Context, w *p2p.World) error {
 			}
 			names = append(names, n)
 		}
-		if err := collect.Begin(ctx, names, time.Minute, 1<<14); err != nil {
+		if err := tracing.Begin(ctx, names, time.Minute, 1<<14); err != nil {
 			return err
 		}
-		if err := collect.Begin(ctx, names, time.Minute, 1<<14); err == nil {
+		if err := tracing.Begin(ctx, names, time.Minute, 1<<14); err == nil {
 			return errors.New("a job is traced twice")
 		}
 	}
@@ -68,7 +68,7 @@ func tracedRole(ctx context.Context, w *p2p.World) error {
 	if err := w.Comm().Barrier(ctx); err != nil || w.Rank() != 0 {
 		return errors.Join(err, w.Comm().Barrier(ctx)) // no rank leaves before
 	}
-	ranks, err := collect.End(ctx, names)
+	ranks, err := tracing.End(ctx, names)
 	if err == nil {
 		err = judgeTraced(timeline.New(ranks))
 	}

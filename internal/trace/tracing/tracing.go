@@ -1,5 +1,5 @@
-// Package collect asks ranks to record what they do, by their doors, and collects the records.
-package collect
+// Package tracing asks ranks to record what they do, by their doors, and collects the records.
+package tracing
 
 import (
 	"context"
