@@ -15,6 +15,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 	"github.com/tagmatch/tagmatch/internal/inspect/stacks"
 	"github.com/tagmatch/tagmatch/internal/settings"
+	"github.com/tagmatch/tagmatch/internal/trace"
 )
 
 // inside is the launcher of Bootstraps whose ranks are all of one process.
@@ -29,6 +30,7 @@ func (w *World) openDoor() (name doors.Name, err error) {
 	}
 	me := self(w.jobName(), w.rank, w.size, &w.cfg)
 	name = doors.Name{UID: os.Geteuid(), Job: me.Job, Rank: w.rank, PID: me.PID}
+	w.tracing.w = w
 	answer := func(request string) []any {
 		switch request {
 		case inspect.RequestState:
@@ -42,6 +44,9 @@ func (w *World) openDoor() (name doors.Name, err error) {
 	w.door, err = doors.Open(name, func(request string) []any {
 		if rest, ok := strings.CutPrefix(request, inspect.RequestJob+" "); ok {
 			return []any{w.relayed(rest)}
+		}
+		if q, ok := trace.ParseRequest(request); ok {
+			return []any{w.traced(q, &me)}
 		}
 		return answer(request)
 	})
@@ -59,6 +64,18 @@ func self(job string, rank, size int, cfg *settings.Config) inspect.State {
 	}
 	return inspect.State{Version: inspect.Version, Job: job, Rank: rank, Size: size, Host: hostName(), PID: os.Getpid(),
 		Program: filepath.Base(program), Started: time.Now(), EagerLimit: cfg.EagerLimit}
+}
+
+// traced answers a request about a recording.
+func (w *World) traced(q trace.Request, me *inspect.State) any {
+	if !w.started.Load() {
+		return doors.Refused(errInInit)
+	}
+	a, err := w.tracing.serve(q, me)
+	if err != nil {
+		return doors.Refused(err)
+	}
+	return a
 }
 
 // metrics is the counters, for who looks from outside.

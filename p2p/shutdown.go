@@ -175,7 +175,9 @@ func (w *World) release(cause error) error {
 		w.stopWatchdog()
 	}
 	w.watcher.Wait()
-	w.door.Close()
+	if w.door.Close(); w.door != nil && w.eng != nil {
+		w.tracing.close()
+	}
 	if w.alone {
 		joined.Store(false)
 	}

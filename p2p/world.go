@@ -40,6 +40,7 @@ type World struct {
 
 	waits   *bootstrap.Waits                // of Init
 	started atomic.Bool                     // Init is over, and the engine works
+	tracing tracing                         // what it has recorded for them
 	leaving atomic.Bool                     // Shutdown was called
 	fence   atomic.Pointer[context.Context] // of Shutdown, while it waits for the other ranks
 

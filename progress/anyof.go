@@ -93,7 +93,7 @@ func (e *Engine) AwaitAny(ctx context.Context, n int, at func(int) Request) erro
 	defer e.mu.Unlock()
 	c := e.queues.call()
 	c.link(n, at)
-	err := e.wait.Await(ctx, &c.Event, c, c.Gen())
+	err := e.waitLocked(ctx, &c.Event, c, c.Gen())
 	for i := range c.watches {
 		c.watches[i].Unlink()
 		c.watches[i].note.awaited(-1)

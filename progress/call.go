@@ -3,6 +3,9 @@ package progress
 import (
 	"context"
 	"fmt"
+
+	"github.com/tagmatch/tagmatch/internal/trace"
+	"github.com/tagmatch/tagmatch/progress/internal/wait"
 )
 
 // callLocked is finishLocked for an operation of which no Request was made.
@@ -25,6 +28,9 @@ func (e *Engine) callLocked(ctx context.Context, op *Op) (Status, error) {
 func (e *Engine) finishLocked(ctx context.Context, op *Op) (Status, error) {
 	var err error
 	if gen := op.Gen(); op.Pending(gen) {
+		if t := e.trace; t != nil {
+			t.call(trace.Call, op)
+		}
 		err = e.wait.Await(ctx, &op.Event, op, gen)
 	}
 	return e.finishedLocked(op, err)
@@ -55,4 +61,16 @@ func (op *Op) consumeLocked() (Status, error) {
 	op.Retire()
 	op.free()
 	return st, err
+}
+
+// waitLocked waits in a call that has not made what it waits for.
+func (e *Engine) waitLocked(ctx context.Context, ev *wait.Event, op wait.Operation, gen uint64) error {
+	if t := e.trace; t != nil {
+		t.call(trace.Wait, op)
+	}
+	err := e.wait.Await(ctx, ev, op, gen)
+	if t := e.trace; t != nil {
+		t.returned(op, err)
+	}
+	return err
 }

@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"github.com/tagmatch/tagmatch/internal/trace"
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 	"github.com/tagmatch/tagmatch/transport"
 )
@@ -74,6 +75,9 @@ func (e *Engine) postChainLocked() {
 		if i < sent {
 			p.out.Charge(unexpected.EagerCost(len(m.Payload)))
 			p.sentBytes.eager += uint64(len(m.Payload))
+			if t := e.trace; t != nil {
+				t.sent(trace.Sent, p, 0, m.Tag, len(m.Payload))
+			}
 			*o.out = e.sentLocked(p.rank, m.Tag, m.Payload).request().Mark(o.mark)
 		} else {
 			*o.out = e.isendLocked(p.rank, m.Tag, m.Payload).Mark(o.mark)

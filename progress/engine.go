@@ -69,6 +69,8 @@ type Engine struct {
 	caps transport.Caps // constant
 	log  *slog.Logger
 
+	trace *recording // nil: none is made
+
 	posted   *matching.Posted[*Op]
 	fromAny  int               // how many of them are from any of several ranks, see peer.from
 	unexp    *unexpected.Queue // their costs are charged to in of their peers
@@ -180,7 +182,7 @@ func (e *Engine) configure() error {
 	e.sources.init()
 	e.contexts.owner, e.contexts.mask = c.Contexts, c.ContextMask
 	e.peers = make([]*peer, c.Size)
-	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual, Rests: e.markLocked}
+	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual, Rests: e.markLocked, Parks: e.parksLocked}
 	if c.PollingEnded != nil {
 		w.PollingEnded = e.pollingEndedLocked
 	}

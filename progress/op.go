@@ -81,6 +81,9 @@ func (op *Op) complete(st Status, err error) {
 		e.m.failed(err)
 	}
 	op.note.ended(st)
+	if t := e.trace; t != nil {
+		t.ended(op, was, st, err)
+	}
 	op.status = st
 	op.buf = nil
 	if err != nil || op.vec != nil {

@@ -3,6 +3,7 @@ package progress
 import (
 	"context"
 
+	"github.com/tagmatch/tagmatch/internal/trace"
 	"github.com/tagmatch/tagmatch/matching"
 	"github.com/tagmatch/tagmatch/progress/internal/flow"
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
@@ -72,6 +73,9 @@ func (op *Op) cost() uint64 {
 // enqueue appends a send to the queue, and sends what may be sent.
 func (p *peer) enqueue(op *Op) {
 	op.move(opQueued)
+	if t := p.e.trace; t != nil {
+		t.queued(op)
+	}
 	p.e.backlog.bytes += op.weight()
 	number, next := p.out.Push(op.tag, op)
 	if op.handle = matching.Handle(number); next {
@@ -197,10 +201,16 @@ func (p *peer) launch(op *Op) bool {
 	case eager:
 		p.sent(op.tag, unexpected.EagerCost(size))
 		p.sentBytes.eager += uint64(size)
+		if t := e.trace; t != nil {
+			t.sent(trace.Sent, p, op.name(), op.tag, size)
+		}
 		e.m.EagerSent++
 		op.complete(e.sentStatus(op.tag, size), nil)
 	default:
 		p.sent(op.tag, unexpected.RecordCost)
+		if t := e.trace; t != nil {
+			t.sent(trace.Requested, p, op.name(), op.tag, size)
+		}
 		p.requests++
 		op.move(opRequested)
 	}

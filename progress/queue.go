@@ -297,7 +297,7 @@ func (q *Queue) awaitLocked(ctx context.Context) error {
 	e := q.e
 	c := e.queues.call()
 	q.enter(c)
-	err := e.wait.Await(ctx, &c.Event, c, c.Gen())
+	err := e.waitLocked(ctx, &c.Event, c, c.Gen())
 	if err != nil {
 		q.leave(c)
 	} else {

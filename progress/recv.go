@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/internal/trace"
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 )
 
@@ -28,6 +29,9 @@ func (e *Engine) Recv(ctx context.Context, src int, tag, mask uint64, buf []byte
 		}
 		op := e.newOpLocked(noteRecvCall, src, tag, mask, buf)
 		op.pull(m)
+		if t := e.trace; t != nil {
+			t.call(trace.Call, op)
+		}
 		st, err := e.callLocked(ctx, op)
 		e.mu.Unlock()
 		return st, err
@@ -38,6 +42,9 @@ func (e *Engine) Recv(ctx context.Context, src int, tag, mask uint64, buf []byte
 	}
 	op := e.newOpLocked(noteRecvCall, src, tag, mask, buf)
 	op.post()
+	if t := e.trace; t != nil {
+		t.posted(op, true)
+	}
 	st, err := e.callLocked(ctx, op)
 	e.mu.Unlock()
 	return st, err
@@ -69,6 +76,9 @@ func (op *Op) await() {
 		op.complete(Status{}, err)
 	} else {
 		op.post()
+		if t := op.e.trace; t != nil {
+			t.posted(op, false)
+		}
 	}
 }
 
@@ -197,10 +207,13 @@ func (e *Engine) tookLocked(m *unexpected.Message, n int) (Status, error) {
 	return st, err
 }
 
-// tookEagerLocked counts an unexpected eager message that was received.
+// tookEagerLocked follows an unexpected eager message that was received.
 func (e *Engine) tookEagerLocked(m *unexpected.Message) {
 	e.m.EagerReceived++
 	e.peers[m.Src].cameBytes.eager += uint64(len(m.Data))
+	if t := e.trace; t != nil {
+		t.taken(m)
+	}
 }
 
 // dropLocked frees an unexpected message that a receive has matched, and gives back its credit.

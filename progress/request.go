@@ -145,7 +145,7 @@ func (r Request) await(ctx context.Context) error {
 	defer e.mu.Unlock()
 	r.note.awaited(1)
 	defer r.note.awaited(-1)
-	return e.wait.Await(ctx, &r.op.Event, r.op, r.gen())
+	return e.waitLocked(ctx, &r.op.Event, r.op, r.gen())
 }
 
 // Peek is Test that does not consume the handle.

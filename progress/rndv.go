@@ -146,6 +146,9 @@ func (op *Op) startRead() {
 	r := &op.read
 	r.want = min(r.total, uint64(op.room()))
 	op.move(opReading)
+	if t := op.e.trace; t != nil {
+		t.reading(op)
+	}
 	if r.want == 0 {
 		op.readEnded()
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/internal/trace"
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 )
 
@@ -86,6 +87,9 @@ func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
 	p.out.Charge(cost)
 	p.sentBytes.eager += uint64(len(buf))
 	e.m.EagerSent++
+	if t := e.trace; t != nil {
+		t.sent(trace.Sent, p, 0, tag, len(buf))
+	}
 	return true
 }
 
@@ -98,6 +102,9 @@ func (e *Engine) sendSlowLocked(ctx context.Context, dst int, tag uint64, buf []
 	op.sync = sync
 	n := op.note
 	op.submit()
+	if t := e.trace; t != nil && !op.Ended() {
+		t.call(trace.Call, op)
+	}
 	_, err := e.callLocked(ctx, op)
 	e.mu.Unlock()
 	n.outcome(err)

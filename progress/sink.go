@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/tagmatch/tagmatch/internal/trace"
 	"github.com/tagmatch/tagmatch/progress/internal/flow"
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 	"github.com/tagmatch/tagmatch/transport"
@@ -160,6 +161,9 @@ func (p *peer) arrive(tag uint64, payload []byte) (consumed uint64) {
 		return cost
 	}
 	e.unexp.KeepEager(p.rank, tag, payload)
+	if t := e.trace; t != nil {
+		t.came(trace.Arrived, p, e.unexp.LastSeq(), tag, uint64(len(payload)))
+	}
 	p.kept(uint64(len(payload)))
 	if taker != nil {
 		taker.take(tag)
@@ -188,6 +192,9 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 	r.seq = e.unexp.NextSeq()
 	if p.suspect(h.Tag) && p.misnamed(h.Tag) || p.inspected && p.forged(h.Tag) || !p.charge(unexpected.RecordCost) {
 		return
+	}
+	if t := e.trace; t != nil {
+		t.came(trace.Asked, p, r.seq, h.Tag, h.Len)
 	}
 	op, ok := e.posted.Match(h.Tag)
 	e.inv.received(e, h.Tag, op)

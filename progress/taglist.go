@@ -35,6 +35,9 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 		return
 	}
 	p := e.peer(src)
+	if t := e.trace; t != nil {
+		t.matchedBy(op, p)
+	}
 	if p.inspected {
 		p.answer(tag)
 	}
@@ -102,6 +105,9 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 		op.complete(Status{}, peerError(p.rank, p.lost))
 		return
 	}
+	if t := p.e.trace; t != nil {
+		t.left(op, p, h)
+	}
 	r.seq, r.withdraw = op.read.seq, op.read.withdraw
 	p.identified(&r)
 	op.read = r
@@ -128,6 +134,9 @@ func (s *sink) matched(what string, id uint64) *Op {
 		return nil
 	}
 	s.off.release(op.slot)
+	if t := s.trace; t != nil {
+		t.owe(&op.read, -1)
+	}
 	return op
 }
 

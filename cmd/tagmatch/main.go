@@ -72,13 +72,14 @@ configuration.
   tagmatch dump               what the ranks of a job do at this moment
   tagmatch top                a live table of their messages
   tagmatch metrics            counters of the ranks that run here, for Prometheus
+  tagmatch trace              record what they do for a while, for Perfetto
   tagmatch info               what a rank started here would work with`,
 		Version:       readStamp().String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("tagmatch {{.Version}}\n")
-	root.AddCommand(newRun(in), newInfo(), newPs(), newDump(), newTop(in), newMetrics(), newVersion())
+	root.AddCommand(newRun(in), newInfo(), newPs(), newDump(), newTop(in), newMetrics(), newTrace(), newVersion())
 	root.InitDefaultHelpCmd()
 	help, _, _ := root.Find([]string{"help"})
 	help.AddCommand(newMan(root))

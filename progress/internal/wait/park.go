@@ -68,6 +68,7 @@ func (s *Set) park(ctx context.Context, ev *Event, op Operation, gen uint64, rol
 	s.parks++
 	s.rests(now)
 	s.stopwatch.start(now)
+	s.tells(op, true)
 	if role && s.cfg.Manual && !s.stopping {
 		s.sleep(ctx, w, gen)
 	} else {
@@ -81,6 +82,7 @@ func (s *Set) park(ctx context.Context, ev *Event, op Operation, gen uint64, rol
 		s.parkOnChannel(ctx, w)
 	}
 	s.stopwatch.stop(time.Now())
+	s.tells(op, false)
 	s.freeWaiter(w)
 	return role
 }
@@ -131,9 +133,11 @@ func (s *Set) waitTransport() {
 	s.rests(time.Now())
 	s.sleeps++
 	s.untimed = retry == nil
+	s.tells(nil, true)
 	s.mu.Unlock()
 	err := s.tr.Wait()
 	s.mu.Lock()
+	s.tells(nil, false)
 	s.untimed = false
 	if retry != nil {
 		retry.Stop()
@@ -147,6 +151,13 @@ func (s *Set) waitTransport() {
 func (s *Set) rests(at time.Time) {
 	if s.cfg.Rests != nil {
 		s.cfg.Rests(at)
+	}
+}
+
+// tells tells the engine that who waits for op goes to sleep, or goes on.
+func (s *Set) tells(op Operation, asleep bool) {
+	if s.cfg.Parks != nil {
+		s.cfg.Parks(op, asleep)
 	}
 }
 

@@ -39,6 +39,10 @@ type Config struct {
 	// Rests is called with the lock held, and the time, when a goroutine is about to sleep; nil:
 	// nothing.
 	Rests func(at time.Time)
+
+	// Parks is called with the lock held when a goroutine that waits for op goes to sleep, and when
+	// it goes on; op is nil where it sleeps until the transport has something. nil: nothing.
+	Parks func(op Operation, asleep bool)
 }
 
 // Set is the goroutines that wait on one engine, the progress goroutine included. Fields without a

@@ -1,0 +1,63 @@
+package timeline
+
+import (
+	"fmt"
+	"io"
+)
+
+// count is of messages by what was recorded of them.
+type count struct{ both, sent, received int }
+
+func (t *Timeline) count() (c count) {
+	for _, m := range t.Messages {
+		switch {
+		case m.Arrow:
+			c.both++
+		case m.Out.Known:
+			c.sent++
+		default:
+			c.received++
+		}
+	}
+	return c
+}
+
+// About is what the metadata of a file say of the timeline.
+func (t *Timeline) About() map[string]any {
+	lost := map[string]uint64{}
+	for _, r := range t.Ranks {
+		if r.Lost != 0 {
+			lost[fmt.Sprintf("rank %d", r.Rank)] = r.Lost
+		}
+	}
+	c := t.count()
+	about := map[string]any{"job": t.Ranks[0].Job, "ranks": len(t.Ranks), "ranks of the job": t.Ranks[0].Size, "messages": len(t.Messages),
+		"arrows": c.both, "messages not seen to be received": c.sent, "messages not seen to be sent": c.received,
+		"records lost": lost, "clock": "one host has one"}
+	if !t.Shared {
+		about["clock"] = "wall clocks of the hosts: how far they differ is not known"
+	}
+	return about
+}
+
+// Summary says what is in a file.
+func (t *Timeline) Summary(w io.Writer, path string) error {
+	c := t.count()
+	text := fmt.Sprintf("%s: job %s, %d ranks, %d messages\n", path, t.Ranks[0].Job, len(t.Ranks), len(t.Messages))
+	if c.sent+c.received > 0 {
+		text += fmt.Sprintf("  of %d messages only one end is in it: %d were sent, %d received\n", c.sent+c.received, c.sent, c.received)
+	}
+	for _, r := range t.Ranks {
+		if r.Lost != 0 {
+			text += fmt.Sprintf("  rank %d had no room for its first %d records: see --records\n", r.Rank, r.Lost)
+		}
+	}
+	if len(t.Ranks) < t.Ranks[0].Size {
+		text += fmt.Sprintf("  the job has %d ranks: others are on other hosts\n", t.Ranks[0].Size)
+	}
+	if !t.Shared {
+		text += "  the ranks are on several hosts, whose clocks may differ\n"
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}

@@ -1,0 +1,129 @@
+package timeline
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/tagmatch/tagmatch/internal/trace"
+)
+
+// Rank is what was recorded of one rank. The records are in order of time.
+type Rank struct {
+	trace.Answer
+	Events []trace.Record
+}
+
+// Protocols of a Message.
+const (
+	Eager      = "eager"
+	Rendezvous = "rendezvous"
+)
+
+// Message is a message, as far as it was recorded. Times are in ns since the Timeline's begin; 0
+// stands for one that is not known.
+type Message struct {
+	From, To int
+	Number   uint64 // see trace.Record
+	Protocol string
+	Out, In  End
+	Arrow    bool // it was sent and received
+
+	Posted, Sent, Done                int64 // at the sender
+	Arrived, Matched, Reads, Received int64 // at the receiver; Reads is when its bytes begin to come, of a rendezvous
+	Failed                            bool
+	Device                            bool // the receiver's device has matched it
+}
+
+// End is what one end says of a message; Known where it was recorded.
+type End struct {
+	Known bool
+	Comm  string
+	Tag   uint64
+	Bytes uint64
+}
+
+// Slice is a time in which something was done. Inner ones are within it.
+type Slice struct {
+	Name       string
+	Begin, End int64
+	Peer       int // -1: any, or none
+	Tag, Bytes uint64
+	About      bool // Peer, Tag and Bytes are known
+	Inner      []Slice
+}
+
+// Activity is what a rank did beside messages: each list is in order of its begins.
+type Activity struct {
+	Calls, Reads, DeviceReads, Sleeps []Slice
+}
+
+// Timeline is what was recorded of a job.
+type Timeline struct {
+	Ranks      []Rank
+	Activities []Activity // of each of them
+	Messages   []*Message // in order of their first time
+	Begin      int64      // ns, by the clock of Shared
+	Shared     bool       // the ranks are of one host, and share a clock; else wall clocks are compared
+}
+
+type key struct {
+	from, to int
+	number   uint64
+}
+
+// New puts records together. Ranks are of the same job, each once.
+func New(ranks []Rank) *Timeline {
+	t := &Timeline{Ranks: ranks, Shared: true}
+	for _, r := range ranks {
+		t.Shared = t.Shared && r.Host == ranks[0].Host && r.Mono != 0
+	}
+	for i := range ranks {
+		if at := t.start(i); i == 0 || at < t.Begin {
+			t.Begin = at
+		}
+	}
+	sent := map[key]*Message{}
+	var ins []*Message
+	for i := range ranks {
+		r := newReader(&ranks[i], t.start(i)-t.Begin+1)
+		t.Activities = append(t.Activities, r.all())
+		for _, m := range r.outs {
+			sent[m.key()] = m
+		}
+		t.Messages, ins = append(t.Messages, r.outs...), append(ins, r.ins()...)
+	}
+	for _, m := range ins {
+		if out := sent[m.key()]; out != nil {
+			out.join(m)
+		} else {
+			t.Messages = append(t.Messages, m)
+		}
+	}
+	slices.SortFunc(t.Messages, func(a, b *Message) int {
+		return cmp.Or(cmp.Compare(a.first(), b.first()), a.From-b.From, a.To-b.To, cmp.Compare(a.Number, b.Number))
+	})
+	return t
+}
+
+func (m *Message) key() key { return key{m.From, m.To, m.Number} }
+
+// join adds what the receiver says to what the sender does.
+func (m *Message) join(in *Message) {
+	m.In, m.Device = in.In, in.Device
+	m.Arrived, m.Matched, m.Reads, m.Received = in.Arrived, in.Matched, in.Reads, in.Received
+	m.Arrow = m.Received != 0
+}
+
+// start is when a rank's recording began.
+func (t *Timeline) start(i int) int64 {
+	if t.Shared {
+		return t.Ranks[i].Mono
+	}
+	return t.Ranks[i].Wall
+}
+
+// first and last are the first and the last time that is known of a message.
+func (m *Message) first() int64 { return slices.MinFunc(m.steps(), byTime).at }
+func (m *Message) last() int64  { return slices.MaxFunc(m.steps(), byTime).at }
+
+func byTime(a, b step) int { return cmp.Compare(a.at, b.at) }

@@ -1,0 +1,43 @@
+package trace
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRecords(t *testing.T) {
+	list := []Record{
+		{At: math.MaxInt64, Op: math.MaxUint64, Seq: 1, Number: 2, Tag: math.MaxUint64, Bytes: 3, Peer: -7, Comm: math.MaxUint16, Kind: Awake, Failed: true},
+		{Kind: Queued, Call: true}, {Kind: Received, Device: true},
+	}
+	var b []byte
+	for i := range list {
+		b = list[i].Append(b)
+	}
+	got, err := Decode(b)
+	require.NoError(t, err)
+	require.Equal(t, list, got)
+	_, err = Decode(b[1:])
+	require.ErrorContains(t, err, "167 bytes")
+	b[54] = byte(kinds)
+	_, err = Decode(b)
+	require.ErrorContains(t, err, "no record is of kind")
+	got, err = Decode(nil)
+	require.NoError(t, err)
+	require.Empty(t, got)
+}
+
+func TestRequests(t *testing.T) {
+	for _, q := range []Request{{Start: true, Records: 5, For: 3 * time.Second}, {Stop: true}, {Read: true}, {Read: true, From: 70}} {
+		got, ok := ParseRequest(q.String())
+		require.True(t, ok)
+		require.Equal(t, q, got)
+	}
+	for _, s := range []string{"", "state", "trace", "trace ", "trace start", "trace start 1", "trace start -1 2", "trace read 99999999999", "trace stop 1", "trace  stop", "trace read 01"} {
+		_, ok := ParseRequest(s)
+		require.False(t, ok, s)
+	}
+}

@@ -1,0 +1,141 @@
+package p2p
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/tagmatch/tagmatch/internal/inspect"
+	"github.com/tagmatch/tagmatch/internal/trace"
+)
+
+// Bounds of a trace.
+const (
+	longestTrace = time.Hour
+	keptTrace    = time.Minute // what was recorded is kept for so long, to be read
+)
+
+// tracing is the trace of a rank, which others ask for by its door.
+type tracing struct {
+	w *World // constant
+
+	mu     sync.Mutex
+	answer trace.Answer // head and numbers
+	done   *trace.Trace // what was recorded, with the part of the tags that a Comm has left out
+	expiry *time.Timer  // ends what runs, then drops what was recorded; nil: there is neither
+	turn   int          // counts traces, so that a timer that is late does nothing
+}
+
+var errNoTrace = errors.New("nothing was recorded: a trace was not begun, or its records were dropped a minute after its end")
+
+// serve answers a request, the last one of which was not so long ago that it was dropped.
+func (t *tracing) serve(q trace.Request, me *inspect.State) (trace.Answer, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case q.Start:
+		return t.start(q, me)
+	case q.Stop:
+		t.stop()
+	}
+	if t.done == nil {
+		return trace.Answer{}, errNoTrace
+	}
+	a := t.answer
+	if q.Read {
+		a.Part = t.part(q.From)
+	}
+	return a, nil
+}
+
+func (t *tracing) start(q trace.Request, me *inspect.State) (trace.Answer, error) {
+	if q.For <= 0 || q.For > longestTrace || q.Records <= 0 || q.Records > trace.Most {
+		return trace.Answer{}, fmt.Errorf("a trace takes up to %v, with up to %d records", longestTrace, trace.Most)
+	}
+	if err := t.w.eng.StartTrace(q.Records); err != nil {
+		return trace.Answer{}, err
+	}
+	t.done = nil
+	t.answer = trace.Answer{Version: trace.Version, Job: me.Job, Rank: me.Rank, Size: me.Size, Host: me.Host, PID: me.PID, Program: me.Program}
+	t.expire(q.For, t.stop)
+	return t.answer, nil
+}
+
+// expire calls f, with the lock, in a while, unless expire or close is called before.
+func (t *tracing) expire(after time.Duration, f func()) {
+	t.halt()
+	turn := t.turn
+	t.expiry = time.AfterFunc(after, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.turn == turn {
+			f()
+		}
+	})
+}
+
+func (t *tracing) halt() {
+	t.turn++
+	if t.expiry != nil {
+		t.expiry.Stop()
+		t.expiry = nil
+	}
+}
+
+// stop ends what runs, if anything does.
+func (t *tracing) stop() {
+	done := t.w.eng.StopTrace()
+	if done == nil {
+		return
+	}
+	mono, wall := monotonic(), time.Now()
+	since := wall.Sub(done.Start).Nanoseconds()
+	t.answer.Mono, t.answer.Wall = mono-since, wall.UnixNano()-since
+	t.answer.Records, t.answer.Lost = len(done.Records), done.Lost
+	t.answer.Comms = nameComms(done.Records)
+	t.done = done
+	t.expire(keptTrace, func() { t.done = nil })
+}
+
+// part is records from one on.
+func (t *tracing) part(from int) (b []byte) {
+	from = min(from, len(t.done.Records))
+	list := t.done.Records[from:min(from+trace.MostInPart, len(t.done.Records))]
+	for i := range list {
+		b = list[i].Append(b)
+	}
+	return b
+}
+
+// close ends everything; it may be called twice.
+func (t *tracing) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.halt()
+	t.w.eng.StopTrace()
+	t.done = nil
+}
+
+// nameComms gives each record its Comm and the program's tag. It returns the names of the Comms.
+func nameComms(list []trace.Record) (names []string) {
+	index := map[string]uint16{}
+	for i := range list {
+		r := &list[i]
+		switch r.Kind {
+		case trace.Queued, trace.Sent, trace.Requested, trace.Posted, trace.Arrived, trace.Asked, trace.Received, trace.Begun, trace.Matched:
+		default:
+			continue
+		}
+		key := keyOf(r.Tag, uint64(MaskExact))
+		n, ok := index[key.Comm]
+		if !ok && len(names) < math.MaxUint16 {
+			n = uint16(len(names))
+			index[key.Comm] = n
+			names = append(names, key.Comm)
+		}
+		r.Comm, r.Tag = n, key.Tag
+	}
+	return names
+}

@@ -1,0 +1,216 @@
+package progress
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
+	"github.com/tagmatch/tagmatch/internal/trace"
+	"github.com/tagmatch/tagmatch/internal/trace/timeline"
+)
+
+// startTrace begins to trace all ranks.
+func (c *cluster) startTrace(records int) {
+	for _, e := range c.e {
+		require.NoError(c.t, e.StartTrace(records))
+	}
+}
+
+// stopTrace ends that, and puts together what was recorded.
+func (c *cluster) stopTrace() *timeline.Timeline {
+	var ranks []timeline.Rank
+	for i, e := range c.e {
+		tr := e.StopTrace()
+		checkTimes(c.t, tr.Records)
+		ranks = append(ranks, timeline.Rank{Answer: trace.Answer{Rank: i, Size: len(c.e), Mono: tr.Start.Sub(traceEpoch).Nanoseconds(), Lost: tr.Lost}, Events: tr.Records})
+	}
+	return timeline.New(ranks)
+}
+
+var traceEpoch = time.Now()
+
+func checkTimes(t testing.TB, list []trace.Record) {
+	require.True(t, slices.IsSortedFunc(list, func(a, b trace.Record) int { return int(a.At - b.At) }), "times go back")
+}
+
+// tracedMessage is a message whose tag and length no other one has.
+type tracedMessage struct {
+	src, dst       int
+	tag            uint64
+	size           int
+	sent, received Request
+}
+
+// TestTrace has three ranks exchange messages in a random order, and traces them from the middle
+// on: each message that was sent since then has an arrow, and no arrow joins the ends of two.
+func TestTrace(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg  Config
+		opts fakeOpts
+	}{
+		"software":   {},
+		"device":     {Config{}, fakeOpts{tags: 4}},
+		"left":       {Config{}, fakeOpts{tags: 4, software: true}},
+		"large only": {Config{OffloadMin: 300}, fakeOpts{tags: 16}},
+		"no room":    {Config{}, fakeOpts{tags: 4, room: 2}},
+		"held up":    {Config{UnexpectedLimit: 8 << 10}, fakeOpts{tags: 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(20) {
+				c.cfg.Manual = true
+				playTraced(t, newCluster(t, 3, c.cfg, c.opts), seed)
+			}
+		})
+	}
+}
+
+func playTraced(t *testing.T, c *cluster, seed uint64) {
+	const messages, before = 120, 60
+	rng := rand.New(rand.NewPCG(seed, 44))
+	var list []*tracedMessage
+	var early, late []func()
+	for i := range messages {
+		m := &tracedMessage{src: rng.IntN(3), dst: rng.IntN(3), tag: uint64(i), size: rng.IntN(4)*messages + i}
+		list = append(list, m)
+		post := c.e[m.src].Isend
+		if rng.IntN(4) == 0 {
+			post = c.e[m.src].Issend
+		}
+		send := func() { m.sent = post(m.dst, m.tag, make([]byte, m.size)) }
+		receive := func() { m.received = c.e[m.dst].Irecv(m.src, m.tag, exact, make([]byte, 4*messages)) }
+		if i < before {
+			early = append(early, send, receive)
+		} else {
+			late = append(late, send, receive)
+		}
+	}
+	play := func(todo []func()) {
+		rng.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
+		for _, do := range todo {
+			if do(); rng.IntN(2) == 0 {
+				c.e[rng.IntN(3)].Poll()
+			}
+		}
+	}
+	rng.Shuffle(len(early), func(i, j int) { early[i], early[j] = early[j], early[i] })
+	play(early[before/2:])
+	c.startTrace(1 << 12)
+	play(append(late, early[:before/2]...))
+	c.step()
+	for _, m := range list {
+		succeeded(t, m.sent, m.received)
+	}
+	checkArrows(t, c.stopTrace(), list[before:], fmt.Sprintf("seed %d", seed))
+}
+
+func checkArrows(t *testing.T, line *timeline.Timeline, sent []*tracedMessage, seed string) {
+	require.Zero(t, line.Ranks[0].Lost)
+	seen := map[uint64]bool{}
+	for _, m := range line.Messages {
+		if !m.Out.Known {
+			continue // it was sent before
+		}
+		require.True(t, m.Arrow, "%s: %+v", seed, m)
+		require.Equal(t, m.Out.Bytes, m.In.Bytes, "%s: %+v", seed, m)
+		require.Equal(t, m.Out.Tag, m.In.Tag, "%s: %+v", seed, m)
+		times := []int64{1, m.Posted, m.Sent, m.Arrived, m.Matched, m.Received}
+		require.True(t, slices.IsSorted(times), "%s: %+v", seed, m)
+		require.False(t, seen[m.Out.Tag], "%s: twice: %+v", seed, m)
+		seen[m.Out.Tag] = true
+	}
+	for _, m := range sent {
+		require.True(t, seen[m.tag], "%s: no arrow: %+v", seed, m)
+	}
+}
+
+// TestTraceOverflow: the newest records are kept, and the others are counted.
+func TestTraceOverflow(t *testing.T) {
+	e := newLoop(t)
+	require.Nil(t, e.StopTrace())
+	require.NoError(t, e.StartTrace(20))
+	require.ErrorIs(t, e.StartTrace(20), ErrTracing)
+	for tag := range uint64(50) {
+		require.NoError(t, e.Send(bg, 0, tag, []byte("x")))
+		_, err := e.Recv(bg, 0, tag, exact, make([]byte, 1))
+		require.NoError(t, err)
+	}
+	tr := e.StopTrace()
+	require.Nil(t, e.StopTrace())
+	require.Len(t, tr.Records, 32, "a power of two")
+	require.EqualValues(t, 150-32, tr.Lost, "a message has 3 records")
+	checkTimes(t, tr.Records)
+	last := tr.Records[31]
+	require.Equal(t, []any{trace.Received, uint64(49), uint64(1)}, []any{last.Kind, last.Tag, last.Bytes})
+}
+
+// TestTraceSwitched switches the trace on and off while messages move.
+func TestTraceSwitched(t *testing.T) {
+	c := newCluster(t, 2, Config{}, fakeOpts{tags: 4})
+	stop, records := make(chan struct{}), 0
+	var moving sync.WaitGroup
+	for _, size := range []int{8, 1000} {
+		tag := uint64(size)
+		moving.Go(func() {
+			for {
+				require.NoError(t, c.e[0].Send(bg, 1, tag, make([]byte, size)))
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+		moving.Go(func() {
+			for done := false; !done; {
+				ctx, cancel := context.WithTimeout(bg, testlevel.Patience(200*time.Millisecond))
+				_, err := c.e[1].Recv(ctx, 0, tag, exact, make([]byte, size))
+				cancel()
+				select {
+				case <-stop:
+					done = err != nil
+				default:
+				}
+			}
+		})
+	}
+	for records < 1000 {
+		c.startTrace(1 << 10)
+		c.e[0].Poll()
+		for _, r := range c.stopTrace().Ranks {
+			records += len(r.Events)
+		}
+	}
+	close(stop)
+	moving.Wait()
+}
+
+// BenchmarkTraced is BenchmarkMessage while the engine is traced, and what a look at the clock
+// takes of it: "send-recv" has two, "nonblocking" three.
+func BenchmarkTraced(b *testing.B) {
+	for _, name := range []string{"send-recv", "unexpected", "nonblocking"} {
+		b.Run(name, func(b *testing.B) {
+			e := newLoop(b)
+			require.NoError(b, e.StartTrace(1<<16))
+			buf := make([]byte, 8)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := paths[name](bg, e, buf); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("clock", func(b *testing.B) {
+		t := recording{from: time.Now()}
+		for b.Loop() {
+			t.clock()
+		}
+	})
+}
