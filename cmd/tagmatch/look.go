@@ -16,22 +16,23 @@ import (
 	"github.com/tagmatch/tagmatch/internal/inspect/show"
 )
 
-const psHelp = `Ps lists the ranks that run on this host, by jobs: those of this user, and for
-root those of all users. It asks each of them what it does:
+const psHelp = `Ps lists the jobs that have a rank on this host, and their ranks on all hosts: jobs
+of this user, and for root those of all users. It asks each rank what it does:
 
   moving       messages move, or nothing is known of a rest
   waiting      it is in a call, and nothing has moved for so long
   stuck        the same, and it waits for good: tagmatch dump says why
   computing    it is in no call, and runs
+  joining      it waits in Init for others
   silent       it has not answered within a second, with the reason
 
-Ranks in containers of their own network are seen from inside of these. A rank of
-which TAGMATCH_INSPECT is off is not seen.
+A rank here asks those of other hosts, through rank 0. A container with a network of
+its own is such a host. A rank of which TAGMATCH_INSPECT is off is not seen.
 
 Exit code: 0; 1 if there are none.`
 
-const dumpHelp = `Dump says what is wrong with a job on this host, if anything can be seen: who waits
-for whom, where in the program, and what to do. A verdict is certain where two looks
+const dumpHelp = `Dump says what is wrong with a job, if anything can be seen: who waits for whom, on
+which host, where in the program, and what to do. A verdict is certain where two looks
 at the ranks, a fifth of a second apart, exclude everything else; else it says "now".
 
 Then it shows what the ranks do: the calls of the library that they are in, with the
@@ -51,7 +52,7 @@ Exit code: 0; 1 if there is no such job.`
 func newPs() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ps",
-		Short: "List the jobs and ranks that run on this host",
+		Short: "List the jobs that have ranks on this host",
 		Long:  psHelp,
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
