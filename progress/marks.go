@@ -6,8 +6,8 @@ import (
 )
 
 // mark is how far an engine had come at some time: what was posted or had arrived by then is at
-// least as old. Marks are made before a goroutine sleeps, and by looks. So an engine that has come to
-// rest knows since when.
+// least as old. Marks are made before a goroutine sleeps, and by looks. So an engine that has come
+// to rest knows since when.
 type mark struct {
 	at      time.Time
 	begun   uint64 // operations

@@ -85,7 +85,8 @@ func printJSON(w io.Writer, rows []row) error {
 	return nil
 }
 
-// printText fits into columns, unless a word does not: what a name leaves no place for stands below.
+// printText fits into columns, unless a word does not: what a name leaves no place for stands
+// below.
 func printText(w io.Writer, rows []row) error {
 	var b strings.Builder
 	for len(rows) > 0 {

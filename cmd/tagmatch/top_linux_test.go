@@ -16,8 +16,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/inspect/top"
 )
 
-// TestTopOfJob: the lines of `tagmatch top --json` add up to what the ranks of a job have moved, and
-// name the rank that the other one waits for. They end with the job.
+// TestTopOfJob: the lines of `tagmatch top --json` add up to what the ranks of a job have moved,
+// and name the rank that the other one waits for. They end with the job.
 func TestTopOfJob(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

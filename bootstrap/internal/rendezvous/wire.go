@@ -32,8 +32,9 @@ import (
 //
 // The mac of HELLO tells a rank from a stranger by its first bytes, see package door. Rank 0 proves
 // itself, and tells of the job, only to who has proved itself. REJECT ends a handshake from either
-// side; ABORT, FAIL, GIVEUP, GONE, PEERGIVENUP may come at any time after it, ASK and REPLY after WELCOME. GIVEUP instead of
-// waiting for WELCOME is answered by FAIL, which names the ranks that have not joined.
+// side; ABORT, FAIL, GIVEUP, GONE, PEERGIVENUP may come at any time after it, ASK and REPLY after
+// WELCOME. GIVEUP instead of waiting for WELCOME is answered by FAIL, which names the ranks that
+// have not joined.
 const (
 	magic           = "tagmatch"
 	protocolVersion = 7

@@ -11,9 +11,9 @@ type Halted struct {
 	Why string // Stopped, Blocked or Gone
 }
 
-// Behind is the ranks behind one of the same job on this host that cannot answer, up to the next one
-// that runs; behind the last is the first. So each that is stopped has one that tells of it, where
-// any runs.
+// Behind is the ranks behind one of the same job on this host that cannot answer, up to the next
+// one that runs; behind the last is the first. So each that is stopped has one that tells of it,
+// where any runs.
 func Behind(me Name) (list []Halted) {
 	names, _ := Find() // what is not found is not told of
 	names = slices.DeleteFunc(names, func(n Name) bool { return n.Job != me.Job || n.UID != me.UID })
