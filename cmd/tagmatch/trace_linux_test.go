@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,7 +40,8 @@ func TestTrace(t *testing.T) {
 	}()
 	code, out, errs := command("trace", job, "--for", "50ms", "-o", path, "--records", "1000")
 	cancel()
-	<-ended
+	err = <-ended
+	require.True(t, err == nil || errors.Is(err, context.Canceled), err)
 	require.Zero(t, code, errs)
 	require.Contains(t, out, path+": job "+job+", 1 ranks, ")
 	data, err := os.ReadFile(path)
