@@ -76,6 +76,8 @@ func TestAskOfOneThatHangs(t *testing.T) {
 	list, ctx := startJob(t, 3, given(1), ""), ranktest.Timeout(t)
 	echoing(list)
 	release, served := make(chan struct{}), atomic.Int32{}
+	goOn := sync.OnceFunc(func() { close(release) })
+	defer goOn()
 	list[2].Answer(func(string) []byte {
 		<-release
 		served.Add(1)
@@ -91,7 +93,7 @@ func TestAskOfOneThatHangs(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, map[int]string{0: "q 0", 1: "q 1", 2: WhyUnheard}, said)
 	}
-	close(release)
+	goOn()
 	require.Eventually(t, func() bool {
 		said, err := askAll(ctx, list[0], "q", 4)
 		return err == nil && said[2] == ""
@@ -108,13 +110,15 @@ func TestAskWithoutRankZero(t *testing.T) {
 	over, cancel := context.WithCancel(ctx)
 	cancel()
 	h.mu.Lock()
+	goOn := sync.OnceFunc(h.mu.Unlock)
+	defer goOn()
 	for range mostAsked {
 		_, err := askAll(over, list[1], "q", 3)
 		require.ErrorIs(t, err, context.Canceled)
 	}
 	_, err := askAll(ctx, list[1], "q", 3)
 	require.ErrorIs(t, err, ErrPeerLost)
-	h.mu.Unlock()
+	goOn()
 	require.Eventually(t, func() bool {
 		said, err := askAll(ctx, list[1], "q", 3)
 		return err == nil && said[0] == "q 0" && said[1] == "q 1"
