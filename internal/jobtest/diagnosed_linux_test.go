@@ -148,7 +148,7 @@ func launcherSays(r result) (said string) {
 func TestNeverAccused(t *testing.T) {
 	steps := 120
 	if testlevel.CI() {
-		steps = 1200
+		steps = 600
 	}
 	eachDevice(t, func(t *testing.T, device string) {
 		looks, rested := 0, 0
