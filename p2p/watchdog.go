@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/inspect"
 	"github.com/tagmatch/tagmatch/internal/inspect/diagnose"
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 	"github.com/tagmatch/tagmatch/internal/ranks"
@@ -27,8 +28,8 @@ const (
 )
 
 // watchdog reports that nothing of the job has moved for a time, while a call waits. Each rank
-// looks at its own counters now and then. Of those on a host that rest the lowest one that runs
-// asks the others.
+// looks at its own counters now and then. When they rest, the lowest one that runs on a host asks
+// all others, and the lowest one that answers reports.
 //
 // Time is counted in ticks, so that a job that is stopped and continued has not rested meanwhile.
 type watchdog struct {
@@ -104,7 +105,10 @@ func (d *watchdog) tick(ctx context.Context) {
 		return
 	}
 	d.next = 2 * r.For
-	d.report(&r)
+	lower := func(s inspect.State) bool { return s.Rank < d.w.rank && s.Silent == "" }
+	if !slices.ContainsFunc(r.Before, lower) && !slices.ContainsFunc(r.Now, lower) {
+		d.report(&r) // else a rank of another host does, or has ended the job by now
+	}
 }
 
 // lowest reports whether no lower rank runs that this one can see.
@@ -128,7 +132,7 @@ func (d *watchdog) report(r *doors.Rest) {
 	}
 	unseen := d.unseen(r)
 	if len(unseen) != 0 {
-		fmt.Fprintf(&b, "What moves at %s is not seen from here.\n", ranks.List(unseen))
+		fmt.Fprintf(&b, "What moves at %s is not seen.\n", ranks.List(unseen))
 	}
 	ends := d.abort && len(unseen) == 0
 	if ends {

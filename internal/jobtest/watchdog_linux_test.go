@@ -90,7 +90,35 @@ func TestWatchdogOfUnseen(t *testing.T) {
 	r := job{n: 3, role: "unseen", device: "shm", arg: int(4 * limit / time.Millisecond),
 		env: []string{fmt.Sprintf("TAGMATCH_WATCHDOG=%v,abort", limit)}}.run(t)
 	require.Zero(t, r.code, r.err)
-	require.Contains(t, r.err, "[0] What moves at rank 1 is not seen from here.\n[0] So the watchdog does not end the job.\n")
+	require.Contains(t, r.err, "[0] What moves at rank 1 is not seen.\n[0] So the watchdog does not end the job.\n")
+}
+
+// TestWatchdogAcrossHosts: a job on three hosts is reported by one rank, which ends it.
+func TestWatchdogAcrossHosts(t *testing.T) {
+	w := newNetwork(t, 3)
+	w.startOnHosts("broken", faultVar+"=wrongTag", fmt.Sprintf("TAGMATCH_WATCHDOG=%v,abort", watchdogLimit()))
+	ended := make(chan error, len(w.ranks))
+	for _, p := range w.ranks {
+		go func() { ended <- p.cmd.Wait() }()
+	}
+	patience := time.After(testlevel.Patience(2 * time.Minute))
+	for range w.ranks {
+		select {
+		case err := <-ended:
+			require.Error(t, err)
+		case <-patience:
+			require.Fail(t, "the watchdog has not ended the job")
+		}
+	}
+	for rank, p := range w.ranks {
+		reports := 0
+		if rank == 0 {
+			reports = 1
+			require.Contains(t, p.err.String(), "MISMATCH, certain: rank 1")
+			require.Contains(t, p.err.String(), "The watchdog ends the job.\n")
+		}
+		require.Equal(t, reports, strings.Count(p.err.String(), "(TAGMATCH_WATCHDOG).\n"), "rank %d: %s", rank, &p.err)
+	}
 }
 
 // unseenProgram has all ranks wait for rank 1 for some time, whose door is closed.

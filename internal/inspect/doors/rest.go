@@ -21,12 +21,12 @@ type Rest struct {
 	For time.Duration
 }
 
-// LookForRest looks at ranks and, where nothing had moved for least by then, once more. Ranks that
-// are in no call count only with all: unless they look at themselves now and then they do not know
+// LookForRest looks at the ranks of a job that has these doors here, on all hosts, and once more
+// where nothing had moved for least by then. Ranks that are in no call count only with all: unless they look at themselves now and then they do not know
 // for how long they have moved nothing. Without all it is enough that nothing has moved between the
 // looks: what such a rank exchanges with others moves these too.
 func LookForRest(ctx context.Context, names []Name, least time.Duration, all bool) (r Rest) {
-	r.Before = States(ctx, names)
+	r.Before = Jobs(ctx, names)
 	rested := restOf(r.Before, all)
 	if rested < least {
 		r.For = rested
@@ -36,7 +36,7 @@ func LookForRest(ctx context.Context, names []Name, least time.Duration, all boo
 	case <-time.After(BetweenLooks):
 	case <-ctx.Done():
 	}
-	if r.Now = States(ctx, names); !Moved(r.Now, r.Before) && ctx.Err() == nil {
+	if r.Now = Jobs(ctx, names); !Moved(r.Now, r.Before) && ctx.Err() == nil {
 		r.For = restOf(r.Now, all)
 	}
 	return r
