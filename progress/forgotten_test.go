@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -60,6 +61,28 @@ func TestForgotten(t *testing.T) {
 			require.Contains(t, log.String(), c.want)
 		})
 	}
+}
+
+// TestForgottenIsNoCall: a call that has its message, and has not run since, forgets nothing.
+func TestForgottenIsNoCall(t *testing.T) {
+	var log bytes.Buffer
+	c := newCluster(t, 2, Config{Manual: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}, fakeOpts{})
+	c.connectAll()
+	e, ended := c.e[0], make(chan error)
+	go func() {
+		_, err := e.Recv(bg, 1, 1, exact, nil)
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { return e.Look().Waiting == 1 }, time.Minute, time.Millisecond)
+	e.mu.Lock()
+	require.NoError(t, c.e[1].Send(bg, 0, 1, nil))
+	e.pollLocked()
+	received := e.m.EagerReceived
+	e.warnForgotten()
+	e.mu.Unlock()
+	require.EqualValues(t, 1, received)
+	require.NoError(t, <-ended)
+	require.Empty(t, log.String())
 }
 
 func TestForgottenList(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 // gathered, cut and dropped, and rendezvous that were read.
 func TestTraffic(t *testing.T) {
 	c := newCluster(t, 3, Config{Manual: true, EagerLimit: 1 << 10}, fakeOpts{})
+	c.connectAll()
 	a, b := c.e[0], c.e[1]
 	r := b.Irecv(0, 1, exact, make([]byte, 100))
 	require.NoError(t, a.Send(bg, 1, 1, make([]byte, 100)))
@@ -50,6 +51,8 @@ func TestTraffic(t *testing.T) {
 	n := b.Metrics()
 	require.Equal(t, []uint64{6, 343, 0, 5000}, []uint64{n.EagerSentBytes, n.EagerReceivedBytes, n.RndvSentBytes, n.RndvReceivedBytes})
 	require.Empty(t, c.e[2].Traffic())
+	succeeded(t, c.isendAll(0, 3, always(2), always(10))...)
+	require.Equal(t, Traffic{Rank: 2, EagerSent: 30}, a.Traffic()[1])
 }
 
 // TestOperationsNow counts operations under way, and requests that have ended and were not
