@@ -22,9 +22,10 @@ type Rest struct {
 }
 
 // LookForRest looks at the ranks of a job that has these doors here, on all hosts, and once more
-// where nothing had moved for least by then. Ranks that are in no call count only with all: unless they look at themselves now and then they do not know
-// for how long they have moved nothing. Without all it is enough that nothing has moved between the
-// looks: what such a rank exchanges with others moves these too.
+// where nothing had moved for least by then. Ranks that are in no call count only with all: unless
+// they look at themselves now and then they do not know for how long they have moved nothing.
+// Without all it is enough that nothing has moved between the looks: what such a rank exchanges
+// with others moves these too.
 func LookForRest(ctx context.Context, names []Name, least time.Duration, all bool) (r Rest) {
 	r.Before = Jobs(ctx, names)
 	rested := restOf(r.Before, all)
