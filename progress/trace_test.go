@@ -130,6 +130,28 @@ func checkArrows(t *testing.T, line *timeline.Timeline, sent []*tracedMessage, s
 	}
 }
 
+// TestTraceBeginsBetween: a trace begins when the device has matched a request and has not read it.
+func TestTraceBeginsBetween(t *testing.T) {
+	c := manual(t, 2, fakeOpts{tags: 4})
+	node := c.net.nodes[1]
+	node.holdRds, node.dev.holdData = true, true
+	reqs := []Request{c.e[1].Irecv(0, 1, exact, make([]byte, 1000))}
+	c.step()
+	reqs = append(reqs, c.e[0].Isend(1, 1, make([]byte, 1000)))
+	c.step()
+	require.EqualValues(t, 1, c.e[1].Metrics().Offload.Matched)
+	open(t, reqs...)
+	c.startTrace(100)
+	m := &tracedMessage{tag: 2}
+	reqs = append(reqs, c.e[0].Isend(1, m.tag, nil))
+	c.step()
+	node.holdRds, node.dev.holdData = false, false
+	reqs = append(reqs, c.e[1].Irecv(0, m.tag, exact, nil))
+	c.step()
+	succeeded(t, reqs...)
+	checkArrows(t, c.stopTrace(), []*tracedMessage{m}, "")
+}
+
 // TestTraceOverflow: the newest records are kept, and the others are counted.
 func TestTraceOverflow(t *testing.T) {
 	e := newLoop(t)
