@@ -18,7 +18,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/inspect/top"
 )
 
-const topHelp = `Top shows a table of the ranks of a job on this host, which it renews each second:
+const topHelp = `Top shows a table of the ranks of a job, on all its hosts, which it renews each second:
 
   msg/s             messages sent and received
   MB/s-in, -out     bytes of messages received and sent, in millions
@@ -97,7 +97,7 @@ func samplerOf(job string) (sampler, error) {
 	return func(ctx context.Context) (string, []top.Sample) {
 		names, _ := doors.Find() // running says where this fails
 		names = slices.DeleteFunc(names, func(n doors.Name) bool { return n.Job != job })
-		answers := doors.Metrics(ctx, names)
+		answers := doors.JobsMetrics(ctx, names)
 		list := make([]top.Sample, len(answers))
 		for i := range answers {
 			list[i] = top.SampleOf(&answers[i])

@@ -31,6 +31,7 @@ func init() {
 type looked struct {
 	States   []inspect.State
 	Verdicts []diagnose.Verdict
+	Metrics  []inspect.Metrics
 }
 
 // lookerProgram looks twice at the only job that has doors here, and prints what it has seen.
@@ -42,7 +43,7 @@ func lookerProgram(ctx context.Context) error {
 	before := doors.Jobs(ctx, names)
 	time.Sleep(50 * time.Millisecond)
 	now := doors.Jobs(ctx, names)
-	return json.NewEncoder(os.Stdout).Encode(looked{now, diagnose.Diagnose(doors.Look(now), doors.Look(before))})
+	return json.NewEncoder(os.Stdout).Encode(looked{now, diagnose.Diagnose(doors.Look(now), doors.Look(before)), doors.JobsMetrics(ctx, names)})
 }
 
 // perHost is how many ranks of startOnHosts are on each host.
@@ -96,6 +97,14 @@ func TestLookAcrossHosts(t *testing.T) {
 	w.lookUntil(2, func(l looked) bool {
 		i := slices.IndexFunc(l.Verdicts, func(v diagnose.Verdict) bool { return v.Class == diagnose.Mismatch && v.Certain })
 		return i >= 0 && l.Verdicts[i].Ranks[0] == 1 && strings.Contains(l.Verdicts[i].Where, "broken_roles_test.go:") && l.States[1].Host == "host0"
+	})
+	w.lookUntil(2, func(l looked) bool {
+		for rank, m := range l.Metrics {
+			if m.Rank != rank || m.Silent != "" || len(m.Values) == 0 || m.Host != fmt.Sprint("host", rank/perHost) {
+				return false
+			}
+		}
+		return len(l.Metrics) == w.n*perHost
 	})
 	pid := w.lookFrom(2).States[3].PID
 	stopped := func(rank int, host string) func(looked) bool {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/tagmatch/tagmatch/internal/inspect"
 )
@@ -23,8 +22,15 @@ const (
 // Jobs asks all ranks of the jobs that have doors here for their states: those of this host at
 // these doors, as States does, and those of other hosts through one of them. The states are sorted
 // by job and rank; a rank that does not answer has one that says why.
-func Jobs(ctx context.Context, names []Name) []inspect.State {
-	here := States(ctx, names)
+func Jobs(ctx context.Context, names []Name) []inspect.State { return states.everywhere(ctx, names) }
+
+// JobsMetrics is Jobs of counters.
+func JobsMetrics(ctx context.Context, names []Name) []inspect.Metrics {
+	return metrics.everywhere(ctx, names)
+}
+
+func (k *kind[T]) everywhere(ctx context.Context, names []Name) []T {
+	here := k.here(ctx, names)
 	var others sync.WaitGroup
 	var mu sync.Mutex // guards all
 	all := slices.Clone(here)
@@ -36,37 +42,41 @@ func Jobs(ctx context.Context, names []Name) []inspect.State {
 		local, doors := here[:n], names[:n]
 		here, names = here[n:], names[n:]
 		others.Go(func() {
-			more := elsewhere(ctx, doors, local)
+			more := k.elsewhere(ctx, doors, local)
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, more...)
 		})
 	}
 	others.Wait()
-	slices.SortStableFunc(all, func(a, b inspect.State) int { return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Rank, b.Rank)) })
+	slices.SortStableFunc(all, func(a, b T) int {
+		o, p := k.origin(&a), k.origin(&b)
+		return cmp.Or(cmp.Compare(o.job, p.job), cmp.Compare(o.rank, p.rank))
+	})
 	return all
 }
 
-// elsewhere is the states of a job's ranks that have no doors here.
-func elsewhere(ctx context.Context, names []Name, local []inspect.State) (list []inspect.State) {
+// elsewhere is the answers of a job's ranks that have no doors here.
+func (k *kind[T]) elsewhere(ctx context.Context, names []Name, local []T) (list []T) {
 	known := map[int]bool{}
-	for _, s := range local {
-		known[s.Rank] = true
+	for i := range local {
+		known[k.origin(&local[i]).rank] = true
 	}
 	tried := 0
-	for i, s := range local {
-		if s.Silent != "" || s.Size <= len(known) || tried == mostVia {
+	for i := range local {
+		o := k.origin(&local[i])
+		if o.silent != "" || o.size <= len(known) || tried == mostVia {
 			continue
 		}
 		tried++
-		parts, err := askJob(ctx, names[i], inspect.RequestState)
+		parts, err := askJob(ctx, names[i], k.request)
 		if err != nil {
 			continue // it ends, or others ask there
 		}
 		for _, p := range parts {
-			if !known[p.Rank] && p.Rank >= 0 && p.Rank < s.Size {
+			if !known[p.Rank] && p.Rank >= 0 && p.Rank < o.size {
 				known[p.Rank] = true
-				list = append(list, stateOf(p, names[i]))
+				list = append(list, k.of(p, names[i]))
 			}
 		}
 		return list
@@ -91,18 +101,18 @@ func askJob(ctx context.Context, via Name, request string) (parts []inspect.Part
 	return parts, nil
 }
 
-// stateOf is the state in an answer that came by way of another rank.
-func stateOf(p inspect.Part, via Name) inspect.State {
-	n := Name{Job: via.Job, Rank: p.Rank}
+// of is the answer that came by way of another rank.
+func (k *kind[T]) of(p inspect.Part, via Name) T {
+	n := Name{Job: via.Job, Rank: p.Rank, PID: p.PID}
 	err := errors.New(p.Why)
 	if p.Why == "" {
 		err = errors.New("its answer is empty")
 	}
 	if len(p.Lines) > 0 {
-		var s inspect.State
-		if s, err = decode(p.Lines[0], n); err == nil {
-			return s
+		var answer T
+		if answer, err = k.decode(p.Lines[0], n); err == nil {
+			return answer
 		}
 	}
-	return inspect.State{Version: inspect.Version, Job: n.Job, Rank: n.Rank, Host: p.Host, PID: p.PID, At: time.Now(), Silent: err.Error()}
+	return k.silent(n, p.Host, err.Error())
 }

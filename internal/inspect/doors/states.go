@@ -22,24 +22,48 @@ const (
 
 // States asks ranks for their states, all at once. One that does not answer within a second has a
 // state that says why, by what the kernel knows of its process.
-func States(ctx context.Context, names []Name) []inspect.State {
-	return each(names, func(n Name) inspect.State {
-		s, silent := ask(ctx, n, inspect.RequestState, decode)
-		if silent == "" {
-			return s
-		}
-		return inspect.State{Version: inspect.Version, Job: n.Job, Rank: n.Rank, Host: host(), PID: n.PID, At: time.Now(), Silent: silent}
-	})
-}
+func States(ctx context.Context, names []Name) []inspect.State { return states.here(ctx, names) }
 
 // Metrics is States of counters.
-func Metrics(ctx context.Context, names []Name) []inspect.Metrics {
-	return each(names, func(n Name) inspect.Metrics {
-		m, silent := ask(ctx, n, inspect.RequestMetrics, decodeMetrics)
+func Metrics(ctx context.Context, names []Name) []inspect.Metrics { return metrics.here(ctx, names) }
+
+// kind is one of the answers that ranks give.
+type kind[T any] struct {
+	request string
+	decode  func(line []byte, n Name) (T, error)
+	silent  func(n Name, host, why string) T // stands for the answer of a rank that gives none
+	origin  func(*T) origin
+}
+
+// origin is what all answers have.
+type origin struct {
+	job        string
+	rank, size int
+	silent     string
+}
+
+var states = kind[inspect.State]{inspect.RequestState, decode,
+	func(n Name, host, why string) inspect.State {
+		return inspect.State{Version: inspect.Version, Job: n.Job, Rank: n.Rank, Host: host, PID: n.PID, At: time.Now(), Silent: why}
+	},
+	func(s *inspect.State) origin { return origin{s.Job, s.Rank, s.Size, s.Silent} },
+}
+
+var metrics = kind[inspect.Metrics]{inspect.RequestMetrics, decodeMetrics,
+	func(n Name, host, why string) inspect.Metrics {
+		return inspect.Metrics{Version: inspect.Version, Job: n.Job, Rank: n.Rank, Host: host, PID: n.PID, At: time.Now(), Silent: why}
+	},
+	func(m *inspect.Metrics) origin { return origin{m.Job, m.Rank, m.Size, m.Silent} },
+}
+
+// here asks the ranks that have these doors.
+func (k *kind[T]) here(ctx context.Context, names []Name) []T {
+	return each(names, func(n Name) T {
+		answer, silent := ask(ctx, n, k.request, k.decode)
 		if silent == "" {
-			return m
+			return answer
 		}
-		return inspect.Metrics{Version: inspect.Version, Job: n.Job, Rank: n.Rank, Host: host(), PID: n.PID, At: time.Now(), Silent: silent}
+		return k.silent(n, host(), silent)
 	})
 }
 
