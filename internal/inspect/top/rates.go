@@ -41,7 +41,7 @@ type Rates struct {
 	SentBytes     float64 `json:"sent_bytes_per_second"`
 	ReceivedBytes float64 `json:"received_bytes_per_second"`
 	Offloaded     float64 `json:"offloaded"` // part of the received messages; 0 where there are none
-	Waiting       float64 `json:"waiting"`   // part of the time, of all goroutines together: it may be above 1
+	Waiting       float64 `json:"waiting"`   // part of the time, summed over goroutines
 	CPU           float64 `json:"cpu"`       // processors
 }
 
@@ -107,7 +107,7 @@ func rates(s, old *Sample) *Rates {
 		Waiting: (s.Waited - old.Waited).Seconds() / seconds, CPU: (s.CPU - old.CPU).Seconds() / seconds,
 	}
 	if r.Received > 0 {
-		r.Offloaded = min(1, per(s.Counts.Offloaded, old.Counts.Offloaded)/r.Received) // matched and received are not counted at once
+		r.Offloaded = min(1, per(s.Counts.Offloaded, old.Counts.Offloaded)/r.Received) // matched comes before received
 	}
 	return r
 }
