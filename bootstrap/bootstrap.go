@@ -53,9 +53,9 @@ type Bootstrap interface {
 	Leave(finished bool)
 	// Ask asks all ranks a question of at most MaxQuestion bytes, this one included, and calls heard
 	// with each Reply as it comes, in this goroutine. It returns nil when all have replied, or heard
-	// has returned false; else it ends with ctx. A rank that is stopped does not reply, and none does
-	// where rank 0 is, through which questions and replies go. It is for looking into a job that may
-	// hang, and delays nothing else.
+	// has returned false; else it ends with ctx. A rank that is stopped does not reply, and none
+	// does where rank 0 is, through which questions and replies go. It is for looking into a job
+	// that may hang, and delays nothing else.
 	Ask(ctx context.Context, question string, heard func(Reply) (more bool)) error
 	// Answer has answer called for each question that a rank asks, this one included: one at a time,
 	// in the background, until Close has returned. It may return MaxReply bytes.

@@ -20,7 +20,8 @@ const (
 	columns = 80
 )
 
-// lookTwice asks the ranks of jobs for their states, on all hosts, and again when all have answered and some time is over.
+// lookTwice asks the ranks of jobs for their states, on all hosts, and again when all have answered
+// and some time is over.
 func lookTwice(ctx context.Context, names []doors.Name) (now, before []inspect.State) {
 	before = doors.Jobs(ctx, names)
 	select {

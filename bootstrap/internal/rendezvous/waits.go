@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Waits is what a rank waits for while it joins, for who looks into it. The zero value is ready; any
-// goroutine may call Now.
+// Waits is what a rank waits for while it joins, for who looks into it. The zero value is ready;
+// any goroutine may call Now.
 type Waits struct {
 	mu    sync.Mutex // guards the fields below
 	what  func() string

@@ -30,8 +30,8 @@ func TestJoining(t *testing.T) {
 	require.False(t, verdicts[0].Class.Deadlock())
 }
 
-// TestHosts: a verdict names the hosts of its ranks where there are several, and those of ranks that
-// do not answer too.
+// TestHosts: a verdict names the hosts of its ranks where there are several, and those of ranks
+// that do not answer too.
 func TestHosts(t *testing.T) {
 	states := []inspect.State{{Rank: 0, Host: "a"}, {Rank: 1, Host: "a"}, {Rank: 2, Host: "b"}}
 	j := &job{absent: []inspect.Absent{{Rank: 3, Host: "c"}, {Rank: 4}}}

@@ -11,8 +11,8 @@ type Halted struct {
 	Why string // Stopped, Blocked or Gone
 }
 
-// Behind is the ranks behind one of the same job on this host that cannot answer, up to the next one
-// that runs; behind the last is the first. So each that is stopped has one that tells of it, where
+// Behind is the ranks behind one of the same job on this host that cannot answer, up to the next
+// one that runs; behind the last is the first. So each that is stopped has one that tells of it, where
 // any runs.
 func Behind(me Name) (list []Halted) {
 	names, _ := Find() // what is not found is not told of

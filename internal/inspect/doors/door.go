@@ -24,8 +24,8 @@ const (
 // Answer is the lines of an answer: each value is one, as JSON. Where it panics its process ends.
 type Answer func(request string) (lines []any)
 
-// Stream is a line of an answer that stands for lines which come one by one: it calls emit for each,
-// until that fails. Others are answered meanwhile.
+// Stream is a line of an answer that stands for lines which come one by one: it calls emit for
+// each, until that fails. Others are answered meanwhile.
 type Stream func(emit func(line any) error)
 
 // Door is an open door.
