@@ -195,8 +195,11 @@ func leak(ctx context.Context, c *p2p.Comm) error {
 				return err
 			}
 		}
-		if step%1000 == 0 { // memory is not to run out before somebody looks
+		if step%1000 == 0 { // neither memory nor the receiver is to be overrun before somebody looks
 			time.Sleep(10 * time.Millisecond)
+			if err := c.Barrier(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -114,9 +114,17 @@ func (j job) answer(t *testing.T, fault, want string) (got string) {
 	case "unacknowledged":
 		j.keep = true
 	}
+	defer func() {
+		if got != want {
+			t.Logf("what was said last:\n%s", got)
+		}
+	}()
 	settled := 0
 	j.lookAt(t, betweenLooks, func(now, before []inspect.State) bool {
 		verdicts := verdictsOf(now, before)
+		if fault == "leak" { // a rank that sleeps now and then is late at some moments
+			verdicts = slices.DeleteFunc(verdicts, func(v diagnose.Verdict) bool { return v.Class != diagnose.Leak })
+		}
 		for _, v := range verdicts {
 			require.False(t, fault == "slowRank" && v.Certain && v.Class.Deadlock(), "%+v", v)
 		}
