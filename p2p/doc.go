@@ -138,7 +138,7 @@
 // is reported. It does so too if that of a nonblocking receive changes between the arrival of the
 // message and that report, or is unmapped, as by Region.Close.
 //
-// In every build Shutdown and Close log once, at level Warn to Config.Logger, how many requests have
-// ended that no Wait, Test or Queue has completed. With -tags invariants they log those under way
-// too, by the line of the program that has posted them, and messages that were never received.
+// In every build Shutdown and Close log once, at level Warn to Config.Logger, how many requests
+// have ended that no Wait, Test or Queue has completed. With -tags invariants they log those under
+// way too, by the line of the program that has posted them, and messages that were never received.
 package p2p

@@ -33,8 +33,8 @@ type Counters struct {
 	RndvSentBytes, RndvReceivedBytes   uint64
 
 	// Waited is the time that goroutines have waited for messages in calls, all of them added up,
-	// those that still do included. The first microseconds of a wait, which look at no clock, do not count, nor
-	// do loops of calls that do not block, such as Test.
+	// those that still do included. The first microseconds of a wait, which look at no clock, do
+	// not count, nor do loops of calls that do not block, such as Test.
 	Waited time.Duration
 
 	PostedNow       int   // receives that wait for a message

@@ -1,5 +1,5 @@
-// Command tagmatch starts jobs (`tagmatch run`), looks into those that run (`tagmatch ps`, `dump` and
-// `metrics`), and shows what a job would use here (`tagmatch info`).
+// Command tagmatch starts jobs (`tagmatch run`), looks into those that run (`tagmatch ps`, `dump`
+// and `metrics`), and shows what a job would use here (`tagmatch info`).
 //
 // Concurrency: each command runs on the main goroutine; internal/launch supervises the ranks of
 // `run`.
