@@ -239,8 +239,7 @@ func (l *looker) table(t *slots) piece {
 	return func() bool {
 		to := min(from+pieceMost, len(t.entries))
 		for i := range t.entries[from:to] {
-			// Those that are offloaded are posted too, and the receive of an abandoned one has
-			// ended.
+			// What is offloaded is posted too, and the receive of what is abandoned has ended.
 			if op := t.entries[from+i].op; op != nil && op.state != opOffloaded && op.state != opAbandoned {
 				l.add(op, 0)
 			}
