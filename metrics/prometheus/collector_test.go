@@ -99,7 +99,9 @@ func TestNamesInUse(t *testing.T) {
 			require.True(t, slices.Contains(names, name), "%s: %s", file, name)
 		}
 	}
-	var dashboard struct{ Panels []struct{ Targets []struct{ Expr string } } }
+	var dashboard struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
 	text, err := os.ReadFile("../dashboard.json")
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &dashboard))
