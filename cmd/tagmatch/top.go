@@ -56,7 +56,7 @@ func newTop(in *os.File) *cobra.Command {
 		Use:   "top [JOB]",
 		Short: "Show a live table of what the ranks of a job do",
 		Long:  topHelp,
-		Args:  cobra.MaximumNArgs(1),
+		Args:  oneJob,
 		RunE: func(c *cobra.Command, args []string) error {
 			v := top.View{Sort: -1, Width: columns}
 			if c.Flags().Changed("sort") {
