@@ -32,9 +32,10 @@ or serves them to Prometheus:
       static_configs: [{targets: ["host:9400"]}]
 
 Each number has the labels job, rank and program. A rank that does not answer within a
-second has tagmatch_up 0 and nothing else. Alert rules and a dashboard are in the
-source, in metrics/. Whoever reaches the address can read the numbers: with
---listen 127.0.0.1:9400 only this host can.
+second has tagmatch_up 0 and nothing else. Alert rules and a dashboard for Grafana
+are in the source, in metrics/. A container with a network of its own needs an exporter
+of its own. Whoever reaches the address can read the numbers: with --listen
+127.0.0.1:9400 only this host can.
 
 Exit code: 0, also where no rank runs; 1 if the address cannot be used.`
 
