@@ -106,14 +106,14 @@ func removeEmpty(path string) error {
 
 // record has ranks record. A signal ends that earlier, and what there is is written.
 func record(ctx context.Context, names []doors.Name, long time.Duration, records int) ([]timeline.Rank, error) {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	enough, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := tracing.Begin(ctx, names, long, records); err != nil {
 		return nil, err
 	}
 	select {
 	case <-time.After(long):
-	case <-ctx.Done():
+	case <-enough.Done():
 	}
 	return tracing.End(context.WithoutCancel(ctx), names)
 }

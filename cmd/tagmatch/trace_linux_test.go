@@ -47,7 +47,7 @@ func TestTrace(t *testing.T) {
 	err = <-ended
 	require.True(t, err == nil || errors.Is(err, context.Canceled), err)
 	require.Zero(t, code, errs)
-	require.Contains(t, out, path+": job "+job+", 1 ranks, ")
+	require.Contains(t, out, path+": job "+job+", 1 of 1 ranks, ")
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.NotContains(t, string(data), "secret")
