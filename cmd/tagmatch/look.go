@@ -73,7 +73,7 @@ func newDump() *cobra.Command {
 	var rank int
 	c := &cobra.Command{
 		Use:   "dump [JOB]",
-		Short: "Show what the ranks of a job do",
+		Short: "Say why a job hangs, and what its ranks do",
 		Long:  dumpHelp,
 		Args:  oneJob,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -141,7 +141,7 @@ func dumpJSON(w io.Writer, verdicts []diagnose.Verdict, states []inspect.State) 
 	enc := json.NewEncoder(w)
 	if err := enc.Encode(struct {
 		Verdicts []diagnose.Verdict `json:"verdicts"`
-	}{verdicts}); err != nil {
+	}{append([]diagnose.Verdict{}, verdicts...)}); err != nil { // an empty list is no null
 		return err
 	}
 	for i := range states {

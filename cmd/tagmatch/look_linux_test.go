@@ -43,7 +43,7 @@ func TestLook(t *testing.T) {
 	code, out, errs = command("dump", job, "--json", "--rank", "0")
 	require.Zero(t, code, errs)
 	var s inspect.State
-	require.True(t, strings.HasPrefix(out, `{"verdicts":null}`+"\n"), out)
+	require.True(t, strings.HasPrefix(out, `{"verdicts":[]}`+"\n"), out)
 	require.NoError(t, json.Unmarshal([]byte(strings.SplitN(out, "\n", 2)[1]), &s))
 	require.Equal(t, os.Getpid(), s.PID)
 	require.Equal(t, 2, strings.Count(out, "\n"))

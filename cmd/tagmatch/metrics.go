@@ -43,7 +43,7 @@ func newMetrics() *cobra.Command {
 	var listen string
 	c := &cobra.Command{
 		Use:   "metrics",
-		Short: "Serve the counters of the ranks on this host to Prometheus",
+		Short: "Print the counters of the ranks on this host, or serve them to Prometheus",
 		Long:  metricsHelp,
 		Args:  noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
