@@ -233,10 +233,9 @@ func (t *recording) endedReceive(op *Op, was opState, st Status, err error) {
 // call follows what a goroutine does that waits for op.
 func (t *recording) call(kind trace.Kind, op wait.Operation) { t.add(kind, nameOf(op)) }
 
-// returned follows that a goroutine does not wait any more. That an operation has ended says it
-// too.
+// returned follows that a goroutine does not wait any more. That a request has ended says it too.
 func (t *recording) returned(op wait.Operation, err error) {
-	if _, one := op.(*Op); !one || err != nil {
+	if own, one := op.(*Op); !one || err != nil || own.pool == &own.e.calls {
 		t.call(trace.Returned, op)
 	}
 }

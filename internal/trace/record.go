@@ -72,7 +72,7 @@ type Trace struct {
 	Lost    uint64    // how many older ones there was no room for
 }
 
-// Most is the most records that an engine keeps: 224 MiB.
+// Most is the most records that an engine keeps: 256 MiB.
 const Most = 1 << 22
 
 // size is that of a record in bytes, as it is encoded.
