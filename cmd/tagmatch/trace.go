@@ -23,7 +23,7 @@ match, first byte and end, an arrow from where it was sent to where it was recei
 calls that wait, and when goroutines sleep. Of messages it has tags and sizes, and
 no bytes.
 
-Each rank keeps the newest --records records, of 56 bytes; a message takes one to
+Each rank keeps the newest --records records, of 64 bytes; a message takes one to
 three at each end. How many more there were is told, and stands in the file. The
 program runs on meanwhile; a record takes it some 10 ns and a look at the clock.
 
