@@ -212,7 +212,7 @@ func (e *Engine) tookEagerLocked(m *unexpected.Message) {
 	e.m.EagerReceived++
 	e.peers[m.Src].cameBytes.eager += uint64(len(m.Data))
 	if t := e.trace; t != nil {
-		t.taken(m)
+		t.taken(m.Seq)
 	}
 }
 

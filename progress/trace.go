@@ -169,7 +169,8 @@ func (t *recording) came(kind trace.Kind, p *peer, seq, tag, bytes uint64) {
 	r.Seq = seq
 }
 
-func (t *recording) taken(m *unexpected.Message) { t.add(trace.Taken, 0).Seq = m.Seq }
+// taken follows that an unexpected message was received, or dropped.
+func (t *recording) taken(seq uint64) { t.add(trace.Taken, 0).Seq = seq }
 
 // matchedBy follows that the device has matched a receive. Messages that come before it is charged
 // were sent after it. What it costs may be known only then: see trace.Begun.

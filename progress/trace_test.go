@@ -152,6 +152,23 @@ func TestTraceBeginsBetween(t *testing.T) {
 	checkArrows(t, c.stopTrace(), []*tracedMessage{m}, "")
 }
 
+// TestTraceOfWithdrawn: a receive that loses its message, and gets another at once, has not received
+// the first.
+func TestTraceOfWithdrawn(t *testing.T) {
+	c := manual(t, 2, fakeOpts{revoke: true})
+	c.startTrace(100)
+	r, s := reads(c, make([]byte, 1000))
+	next := c.e[0].Isend(1, 5, make([]byte, 8))
+	c.step()
+	c.withdrawn(s)
+	succeeded(t, r, next)
+	arrows := c.stopTrace().Messages
+	arrows = slices.DeleteFunc(arrows, func(m *timeline.Message) bool { return !m.Arrow })
+	require.Len(t, arrows, 1)
+	require.Equal(t, timeline.End{Known: true, Tag: 5, Bytes: 8}, arrows[0].In)
+	require.Equal(t, arrows[0].In, arrows[0].Out)
+}
+
 // TestTraceOverflow: the newest records are kept, and the others are counted.
 func TestTraceOverflow(t *testing.T) {
 	e := newLoop(t)
