@@ -39,8 +39,8 @@ func newTrace() *cobra.Command {
 		Long:  traceHelp,
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if long <= 0 || records <= 0 || records > trace.Most {
-				return fmt.Errorf("--for takes a time above 0, and --records 1 to %d", trace.Most)
+			if long <= 0 || long > trace.Longest || records <= 0 || records > trace.Most {
+				return fmt.Errorf("--for takes a time above 0, up to %v, and --records 1 to %d", trace.Longest, trace.Most)
 			}
 			names, err := running()
 			if err == nil {

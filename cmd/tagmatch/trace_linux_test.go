@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
+	"github.com/tagmatch/tagmatch/internal/trace"
 	"github.com/tagmatch/tagmatch/internal/trace/tracetest"
+	"github.com/tagmatch/tagmatch/internal/trace/tracing"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -52,6 +54,9 @@ func TestTrace(t *testing.T) {
 	require.Positive(t, f.Arrows)
 	require.Equal(t, job, f.About["job"])
 
+	names, err = ofJob(names, job)
+	require.NoError(t, err)
+	require.NoError(t, tracing.Begin(context.Background(), names, trace.Longest, 1))
 	for _, c := range []struct {
 		args []string
 		code int
@@ -60,11 +65,14 @@ func TestTrace(t *testing.T) {
 		{[]string{"trace", job, "-o", t.TempDir()}, exitFailed, "is a directory"},
 		{[]string{"trace", job, "--for", "-1s"}, exitUsage, "--for takes a time above 0"},
 		{[]string{"trace", job, "--records", "0"}, exitUsage, "--records 1 to 4194304"},
-		{[]string{"trace", job, "--for", "2h", "-o", path}, exitFailed, "a trace takes up to 1h0m0s"},
+		{[]string{"trace", job, "--for", "600h"}, exitUsage, "--for takes a time above 0, up to 1h0m0s"},
+		{[]string{"trace", job, "-o", path}, exitFailed, "it is traced already"},
 	} {
 		code, _, errs = command(c.args...)
 		require.Equal(t, c.code, code, errs)
 		require.True(t, strings.Contains(errs, c.says), errs)
 	}
 	require.NoFileExists(t, path)
+	_, err = tracing.End(context.Background(), names)
+	require.NoError(t, err)
 }

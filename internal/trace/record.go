@@ -75,6 +75,9 @@ type Trace struct {
 // Most is the most records that an engine keeps: 256 MiB.
 const Most = 1 << 22
 
+// Longest is how long a trace may take.
+const Longest = time.Hour
+
 // size is that of a record in bytes, as it is encoded.
 const size = 56
 
