@@ -13,8 +13,8 @@ import (
 
 // Bounds of a trace.
 const (
-	longestTrace = time.Hour
-	keptTrace    = time.Minute // what was recorded is kept for so long, to be read
+	longestTrace = trace.Longest + time.Minute // who has begun it ends it before
+	keptTrace    = time.Minute                 // what was recorded is kept for so long, to be read
 )
 
 // tracing is the trace of a rank, which others ask for by its door.

@@ -65,7 +65,7 @@ func (op *Op) consumeLocked() (Status, error) {
 
 // waitLocked waits in a call that has not made what it waits for.
 func (e *Engine) waitLocked(ctx context.Context, ev *wait.Event, op wait.Operation, gen uint64) error {
-	if t := e.trace; t != nil {
+	if t := e.trace; t != nil && ev.Pending(gen) {
 		t.call(trace.Wait, op)
 	}
 	err := e.wait.Await(ctx, ev, op, gen)

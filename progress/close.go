@@ -36,7 +36,7 @@ func (e *Engine) waitIn(ctx context.Context, state opState, list *[]*Op, unless 
 	op.move(state)
 	*list = append(*list, op)
 	e.wait.Retry()
-	_, err := e.finishLocked(ctx, op)
+	_, err := e.finishedLocked(op, e.waitLocked(ctx, &op.Event, op, op.Gen()))
 	return err
 }
 

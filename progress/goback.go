@@ -37,6 +37,9 @@ func (op *Op) goBack() {
 	case op.kind == kindMessage:
 		op.complete(Status{}, cmp.Or(e.contexts.barredBy(op.tag), errWithdrawn))
 	default:
+		if t := e.trace; t != nil {
+			t.posted(op, false) // it has lost its message, also where it gets another at once
+		}
 		op.receive()
 	}
 }

@@ -121,7 +121,7 @@ func (l *looker) all() *Look {
 	for _, t := range e.tables() {
 		l.inPieces(l.table(t))
 	}
-	l.inPieces(l.unexpected())
+	l.inPieces(l.unexpected)
 	l.inPieces(l.queued())
 	l.inPieces(l.lost)
 	l.inPieces(l.unacked())
@@ -138,6 +138,7 @@ type looker struct {
 	run    func(piece) bool // constant: calls it; of a benchmark: with a clock
 	look   *Look
 	posts  uint64 // matching.Posted.NextSeq at the beginning
+	walk   unexpected.Walk
 	parks  uint64 // that there have been at the beginning
 	marks  marks  // a copy
 	batch  []seen // of the present piece
@@ -193,7 +194,7 @@ func (l *looker) begin() (more bool) {
 	k.At, k.Moved, k.Broken = time.Now(), e.movedLocked(), e.broken
 	e.markLocked(k.At)
 	l.marks = slices.Clone(e.marks)
-	l.posts = e.posted.NextSeq()
+	l.posts, l.walk = e.posted.NextSeq(), e.unexp.Walk()
 	l.parks, _ = e.wait.Counts()
 	k.Still = l.age(k.Moved, func(m *mark) uint64 { return m.moved })
 	return false
@@ -249,17 +250,14 @@ func (l *looker) table(t *slots) piece {
 	}
 }
 
-func (l *looker) unexpected() piece {
-	w := l.e.unexp.Walk()
-	return func() bool {
-		return w.Part(pieceMost, func(m *unexpected.Message) {
-			u := Unfinished{StageHere, UnfinishedMessage, int(m.Src), m.Tag, ^uint64(0), uint64(len(m.Data))}
-			if m.Rndv {
-				u.Stage, u.Bytes = StageAnnounced, m.Len
-			}
-			l.batch = append(l.batch, seen{u: u, seq: m.Seq})
-		})
-	}
+func (l *looker) unexpected() (more bool) {
+	return l.walk.Part(pieceMost, func(m *unexpected.Message) {
+		u := Unfinished{StageHere, UnfinishedMessage, int(m.Src), m.Tag, ^uint64(0), uint64(len(m.Data))}
+		if m.Rndv {
+			u.Stage, u.Bytes = StageAnnounced, m.Len
+		}
+		l.batch = append(l.batch, seen{u: u, seq: m.Seq})
+	})
 }
 
 // queued looks at the peers, and at the sends that wait for each.

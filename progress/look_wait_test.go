@@ -67,6 +67,26 @@ func TestLookManyWaiters(t *testing.T) {
 	}
 }
 
+// TestLookBegins: what is posted, or comes, after the first piece of a look is not in it.
+func TestLookBegins(t *testing.T) {
+	e := manual(t, 1, fakeOpts{}).e[0]
+	e.Isend(0, 1, nil).Free()
+	e.Poll()
+	begun := false
+	l := e.looker(func(p piece) bool {
+		more := p()
+		if !begun {
+			begun = true
+			require.NoError(t, e.tr.SendEager(0, 0, 2, nil))
+			require.Equal(t, 1, e.pollLocked())
+			e.newOpLocked(noteRecv, 0, 3, exact, nil).receive()
+		}
+		return more
+	}).all()
+	require.Len(t, l.Groups, 1)
+	require.EqualValues(t, 1, l.Groups[0].Tag)
+}
+
 // evens is the ranks that are even.
 type evens struct{}
 

@@ -150,6 +150,9 @@ func (m *Message) Discard() {
 	}
 	p := e.peers[m.read.src]
 	p.cameRndv(m.read.total)
+	if t := e.trace; t != nil {
+		t.taken(m.read.seq)
+	}
 	p.fin(m.read.appCtx)
 }
 

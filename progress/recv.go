@@ -29,7 +29,7 @@ func (e *Engine) Recv(ctx context.Context, src int, tag, mask uint64, buf []byte
 		}
 		op := e.newOpLocked(noteRecvCall, src, tag, mask, buf)
 		op.pull(m)
-		if t := e.trace; t != nil {
+		if t := e.trace; t != nil && !op.Ended() {
 			t.call(trace.Call, op)
 		}
 		st, err := e.callLocked(ctx, op)
@@ -212,7 +212,7 @@ func (e *Engine) tookEagerLocked(m *unexpected.Message) {
 	e.m.EagerReceived++
 	e.peers[m.Src].cameBytes.eager += uint64(len(m.Data))
 	if t := e.trace; t != nil {
-		t.taken(m)
+		t.taken(m.Seq)
 	}
 }
 

@@ -169,7 +169,8 @@ func (t *recording) came(kind trace.Kind, p *peer, seq, tag, bytes uint64) {
 	r.Seq = seq
 }
 
-func (t *recording) taken(m *unexpected.Message) { t.add(trace.Taken, 0).Seq = m.Seq }
+// taken follows that an unexpected message was received, or dropped.
+func (t *recording) taken(seq uint64) { t.add(trace.Taken, 0).Seq = seq }
 
 // matchedBy follows that the device has matched a receive. Messages that come before it is charged
 // were sent after it. What it costs may be known only then: see trace.Begun.
@@ -233,10 +234,9 @@ func (t *recording) endedReceive(op *Op, was opState, st Status, err error) {
 // call follows what a goroutine does that waits for op.
 func (t *recording) call(kind trace.Kind, op wait.Operation) { t.add(kind, nameOf(op)) }
 
-// returned follows that a goroutine does not wait any more. That an operation has ended says it
-// too.
+// returned follows that a goroutine does not wait any more. That a request has ended says it too.
 func (t *recording) returned(op wait.Operation, err error) {
-	if _, one := op.(*Op); !one || err != nil {
+	if own, one := op.(*Op); !one || err != nil || own.pool == &own.e.calls {
 		t.call(trace.Returned, op)
 	}
 }

@@ -152,6 +152,23 @@ func TestTraceBeginsBetween(t *testing.T) {
 	checkArrows(t, c.stopTrace(), []*tracedMessage{m}, "")
 }
 
+// TestTraceOfWithdrawn: a receive that loses its message, and gets another at once, has not received
+// the first.
+func TestTraceOfWithdrawn(t *testing.T) {
+	c := manual(t, 2, fakeOpts{revoke: true})
+	c.startTrace(100)
+	r, s := reads(c, make([]byte, 1000))
+	next := c.e[0].Isend(1, 5, make([]byte, 8))
+	c.step()
+	c.withdrawn(s)
+	succeeded(t, r, next)
+	arrows := c.stopTrace().Messages
+	arrows = slices.DeleteFunc(arrows, func(m *timeline.Message) bool { return !m.Arrow })
+	require.Len(t, arrows, 1)
+	require.Equal(t, timeline.End{Known: true, Tag: 5, Bytes: 8}, arrows[0].In)
+	require.Equal(t, arrows[0].In, arrows[0].Out)
+}
+
 // TestTraceOverflow: the newest records are kept, and the others are counted.
 func TestTraceOverflow(t *testing.T) {
 	e := newLoop(t)
@@ -170,6 +187,38 @@ func TestTraceOverflow(t *testing.T) {
 	checkTimes(t, tr.Records)
 	last := tr.Records[31]
 	require.Equal(t, []any{trace.Received, uint64(49), uint64(1)}, []any{last.Kind, last.Tag, last.Bytes})
+}
+
+// TestTraceCalls: a call is in the trace for as long as it waits. One that finds what it would wait
+// for is not.
+func TestTraceCalls(t *testing.T) {
+	c := manual(t, 2, fakeOpts{})
+	e := c.e[0]
+	c.startTrace(100)
+	r := e.Irecv(1, 1, exact, nil)
+	require.NoError(t, c.e[1].Send(bg, 0, 1, nil))
+	c.step()
+	require.NoError(t, r.await(bg), "as where it ends just before the lock is free")
+	s := c.e[1].Issend(0, 2, nil)
+	c.step()
+	_, err := e.Recv(bg, 1, 2, exact, nil)
+	require.NoError(t, err, "nothing is to be read")
+	big, flushed := e.Isend(1, 3, make([]byte, 1000)), make(chan error)
+	go func() { flushed <- e.Flush(bg) }()
+	require.Eventually(t, func() bool { return e.Look().Flushing == 1 }, testlevel.Patience(time.Minute), time.Millisecond)
+	_, err = c.e[1].Recv(bg, 0, 3, exact, make([]byte, 1000))
+	require.NoError(t, err)
+	require.NoError(t, <-flushed)
+	require.NoError(t, e.Send(bg, 1, 4, nil))
+	c.step()
+	succeeded(t, r, s, big)
+	line := c.stopTrace()
+	calls := line.Activities[0].Calls
+	require.Len(t, calls, 1)
+	require.Equal(t, "Wait", calls[0].Name)
+	require.NotEmpty(t, calls[0].Inner, "it has slept")
+	last := line.Messages[slices.IndexFunc(line.Messages, func(m *timeline.Message) bool { return m.Out.Tag == 4 })]
+	require.Less(t, calls[0].End, last.Sent)
 }
 
 // TestTraceSwitched switches the trace on and off while messages move.

@@ -25,7 +25,7 @@ match, first byte and end, an arrow from where it was sent to where it was recei
 calls that wait, and when goroutines sleep. Of messages it has tags and sizes, and
 no bytes.
 
-Each rank keeps the newest --records records, of 56 bytes; a message takes one to
+Each rank keeps the newest --records records, of 64 bytes; a message takes one to
 three at each end. How many more there were is told, and stands in the file, and so
 is of how many messages only one end was recorded. The program runs on meanwhile; a
 record takes it some 5 ns and a look at the clock, 20 to 80 ns. What one poll brings
@@ -47,8 +47,8 @@ func newTrace() *cobra.Command {
 		Long:  traceHelp,
 		Args:  oneJob,
 		RunE: func(c *cobra.Command, args []string) error {
-			if long <= 0 {
-				return fmt.Errorf("--for %v: give a time above 0, such as 5s", long)
+			if long <= 0 || long > trace.Longest {
+				return fmt.Errorf("--for %v: give a time above 0, such as 5s, and up to %v", long, trace.Longest)
 			}
 			if records <= 0 || records > trace.Most {
 				return fmt.Errorf("--records %d: give 1 to %d", records, trace.Most)

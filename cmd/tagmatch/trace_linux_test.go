@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
+	"github.com/tagmatch/tagmatch/internal/trace"
 	"github.com/tagmatch/tagmatch/internal/trace/tracetest"
+	"github.com/tagmatch/tagmatch/internal/trace/tracing"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -65,6 +67,7 @@ func TestTrace(t *testing.T) {
 		{[]string{"trace", job, "--for", "-1s"}, exitUsage, "--for -1s: give a time above 0"},
 		{[]string{"trace", job, "--records", "0"}, exitUsage, "--records 0: give 1 to 4194304\n"},
 		{[]string{"trace", job, "-o", filepath.Join(t.TempDir(), "x", "y")}, exitFailed, "no such file or directory: name a file"},
+		{[]string{"trace", job, "--for", "600h"}, exitUsage, "--for 600h0m0s: give a time above 0, such as 5s, and up to 1h0m0s\n"},
 	} {
 		code, _, errs = command(c.args...)
 		require.Equal(t, c.code, code, errs)
@@ -84,11 +87,18 @@ func TestTraceFile(t *testing.T) {
 	old := strings.Repeat("{", 1<<20)
 	require.NoError(t, os.WriteFile(held, []byte(old), 0o600))
 	require.NoError(t, os.Symlink(os.DevNull, link))
+	names, err := doors.Find()
+	require.NoError(t, err)
+	names, err = ofJob(names, job)
+	require.NoError(t, err)
+	require.NoError(t, tracing.Begin(context.Background(), names, trace.Longest, 1))
 	for _, p := range []string{path, link, held} {
-		code, _, errs := command("trace", job, "--for", "2h", "-o", p)
+		code, _, errs := command("trace", job, "-o", p)
 		require.Equal(t, exitFailed, code)
-		require.Contains(t, errs, "a trace takes up to 1h0m0s")
+		require.Contains(t, errs, "it is traced already")
 	}
+	_, err = tracing.End(context.Background(), names)
+	require.NoError(t, err)
 	require.NoFileExists(t, path)
 	_, err = os.Lstat(link)
 	require.NoError(t, err)

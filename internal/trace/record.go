@@ -25,7 +25,7 @@ const (
 	Asked    // the request of a rendezvous: Number, Seq, Peer, Tag, Bytes; of Begun: Op, Device
 	Received // an eager message that has found its receive, which has ended: Op, Number, Peer, Tag, Bytes; of Begun: Device
 	Begun    // the device has matched a message, of which Received or Asked tells more: Op, Number, Peer, Tag
-	Taken    // a message of Arrived was received: Seq
+	Taken    // a message of Arrived was received, or one of Asked dropped: Seq
 	Matched  // the device has matched a request, and reads: Op, Number, Seq, Peer, Tag
 	Reading  // a receive reads the message of a request: Op, Seq; of Matched: the device leaves it to software
 	Ended    // a receive has ended otherwise: Op, Bytes of the message; Failed
@@ -72,8 +72,11 @@ type Trace struct {
 	Lost    uint64    // how many older ones there was no room for
 }
 
-// Most is the most records that an engine keeps: 224 MiB.
+// Most is the most records that an engine keeps: 256 MiB.
 const Most = 1 << 22
+
+// Longest is how long a trace may take.
+const Longest = time.Hour
 
 // size is that of a record in bytes, as it is encoded.
 const size = 56

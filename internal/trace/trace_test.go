@@ -2,6 +2,7 @@ package trace
 
 import (
 	"math"
+	"reflect"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 )
 
 func TestRecords(t *testing.T) {
+	require.EqualValues(t, 256<<20, Most*reflect.TypeFor[Record]().Size(), "as is said of Most")
 	list := []Record{
 		{At: math.MaxInt64, Op: math.MaxUint64, Seq: 1, Number: 2, Tag: math.MaxUint64, Bytes: 3, Peer: -7, Comm: math.MaxUint16, Kind: Awake, Failed: true},
 		{Kind: Queued, Call: true}, {Kind: Received, Device: true},
