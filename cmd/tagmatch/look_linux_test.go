@@ -75,4 +75,6 @@ func TestOfJob(t *testing.T) {
 		_, err = ofJob([]doors.Name{a, b}, job)
 		require.EqualError(t, err, "several jobs run here, name one of them: 12ab, 12cd")
 	}
+	_, err = ofJob([]doors.Name{a, {UID: 9, Job: "12ab"}}, "12ab") // as root sees them
+	require.EqualError(t, err, "users 0 and 9 both have a job 12ab: call tagmatch as the one whose job it is")
 }
