@@ -152,7 +152,8 @@ func (d *watchdog) unseen(r *doors.Rest) (list []int) {
 	seen := make([]bool, d.w.size)
 	for _, s := range r.Now {
 		if s.Rank < len(seen) {
-			seen[s.Rank] = s.Silent == "" && !receives(&s) || slices.Contains([]string{doors.Stopped, doors.Blocked, doors.Gone}, s.Silent)
+			known := s.Silent == "" && !receives(&s) || slices.Contains([]string{doors.Stopped, doors.Blocked, doors.Gone}, s.Silent)
+			seen[s.Rank] = seen[s.Rank] || known // there may be sockets that others have named as its door
 		}
 	}
 	for _, rank := range d.w.Failed() {
