@@ -58,7 +58,7 @@ func TestDoors(t *testing.T) {
 func TestSecretIsReadOnce(t *testing.T) {
 	r, secret, err := os.Pipe()
 	require.NoError(t, err)
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	_, err = secret.WriteString(strings.Repeat("5a", 32))
 	require.NoError(t, err)
 	require.NoError(t, secret.Close())

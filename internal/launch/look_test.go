@@ -107,7 +107,7 @@ func TestNoTimeToLook(t *testing.T) {
 func TestEndsWhileLookedAt(t *testing.T) {
 	in, release, err := os.Pipe()
 	require.NoError(t, err)
-	defer in.Close()
+	defer func() { _ = in.Close() }()
 	var out bytes.Buffer
 	ended := make(chan int)
 	go func() {
