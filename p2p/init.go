@@ -67,12 +67,10 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 		ctx, cancel = context.WithDeadlineCause(ctx, start.Add(d), fmt.Errorf("the %v of %s are over", d, bootstrap.EnvJoinTimeout))
 		defer cancel()
 	}
-	door, hidden := w.openDoor()
 	if err := w.start(ctx); err != nil {
 		_ = w.release(err)
 		return nil, wrapf("init: %w", err)
 	}
-	w.startWatchdog(door, hidden)
 	return w, nil
 }
 
@@ -117,6 +115,7 @@ func (w *World) start(ctx context.Context) error {
 	if err := w.checkSecret(secret); err != nil {
 		return err
 	}
+	door, hidden := w.openDoor()
 	mine := newCard(&w.cfg, secret)
 	failed := w.open(secret)
 	if failed != nil {
@@ -143,6 +142,7 @@ func (w *World) start(ctx context.Context) error {
 	w.eng.Start()
 	w.watch()
 	w.started.Store(true)
+	w.startWatchdog(door, hidden)
 	return nil
 }
 

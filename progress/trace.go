@@ -13,7 +13,7 @@ import (
 )
 
 // ErrTracing is the error of StartTrace while the engine is traced.
-var ErrTracing = errors.New("it is traced already")
+var ErrTracing = errors.New("it is traced already: wait until that has ended")
 
 // recording is a trace that is being made: a ring of records, written where the engine's lock is
 // held anyway. A record costs a look at the clock. Those of a poll share one, after them, and those

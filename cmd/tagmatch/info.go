@@ -44,7 +44,7 @@ func newInfo() *cobra.Command {
 		Use:   "info",
 		Short: "Show launcher, devices, capabilities and the configuration in effect",
 		Long:  infoHelp,
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			rows, err := collect(os.Getenv)
 			print := printText

@@ -23,8 +23,10 @@ of this user, and for root those of all users. It asks each rank what it does:
   waiting      it is in a call, and nothing has moved for so long
   stuck        the same, and it waits for good: tagmatch dump says why
   computing    it is in no call, and runs
+  idle         it is in no call, and sleeps or waits for something else
   joining      it waits in Init for others
   silent       it has not answered within a second, with the reason
+  ended        its World is of no use any more, with the reason
 
 A rank here asks those of other hosts, through rank 0. A container with a network of
 its own is such a host. A rank of which TAGMATCH_INSPECT is off is not seen.
@@ -54,7 +56,7 @@ func newPs() *cobra.Command {
 		Use:   "ps",
 		Short: "List the jobs that have ranks on this host",
 		Long:  psHelp,
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			names, err := running()
 			if err == nil {
@@ -71,9 +73,9 @@ func newDump() *cobra.Command {
 	var rank int
 	c := &cobra.Command{
 		Use:   "dump [JOB]",
-		Short: "Show what the ranks of a job do",
+		Short: "Say why a job hangs, and what its ranks do",
 		Long:  dumpHelp,
-		Args:  cobra.MaximumNArgs(1),
+		Args:  oneJob,
 		RunE: func(c *cobra.Command, args []string) error {
 			names, err := running()
 			if err == nil {
@@ -139,7 +141,7 @@ func dumpJSON(w io.Writer, verdicts []diagnose.Verdict, states []inspect.State) 
 	enc := json.NewEncoder(w)
 	if err := enc.Encode(struct {
 		Verdicts []diagnose.Verdict `json:"verdicts"`
-	}{verdicts}); err != nil {
+	}{append([]diagnose.Verdict{}, verdicts...)}); err != nil { // an empty list is no null
 		return err
 	}
 	for i := range states {
@@ -161,20 +163,16 @@ func running() ([]doors.Name, error) {
 
 // ofJob picks the job whose name begins so, or the only one.
 func ofJob(names []doors.Name, job string) (list []doors.Name, err error) {
-	var jobs []string
 	for _, n := range names {
-		if !slices.Contains(jobs, n.Job) {
-			jobs = append(jobs, n.Job)
-		}
 		if strings.HasPrefix(n.Job, job) {
 			list = append(list, n)
 		}
 	}
 	switch {
 	case len(list) == 0:
-		return nil, fmt.Errorf("no job %s runs here; there is %s", job, strings.Join(jobs, ", "))
+		return nil, fmt.Errorf("no job %s runs here: name one of %s", job, strings.Join(jobsOf(names), ", "))
 	case slices.ContainsFunc(list, func(n doors.Name) bool { return n.Job != list[0].Job }):
-		return nil, fmt.Errorf("several jobs run here, name one of them: %s", strings.Join(jobs, ", "))
+		return nil, fmt.Errorf("several jobs run here, name one of them: %s", strings.Join(jobsOf(list), ", "))
 	}
 	for _, n := range list { // any user can give a socket the name of another one's job
 		if first := list[0]; n.UID != first.UID {
@@ -184,6 +182,16 @@ func ofJob(names []doors.Name, job string) (list []doors.Name, err error) {
 	return list, nil
 }
 
+// jobsOf is the names of jobs, each once.
+func jobsOf(names []doors.Name) (jobs []string) {
+	for _, n := range names {
+		if !slices.Contains(jobs, n.Job) {
+			jobs = append(jobs, n.Job)
+		}
+	}
+	return jobs
+}
+
 // indexOfRank finds one rank.
 func indexOfRank(states []inspect.State, rank int) (int, error) {
 	for i, s := range states {
@@ -191,5 +199,5 @@ func indexOfRank(states []inspect.State, rank int) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("job %s has no rank %d that is known of here", states[0].Job, rank)
+	return 0, fmt.Errorf("--rank %d: job %s has no such rank that is known of here: tagmatch ps lists them", rank, states[0].Job)
 }

@@ -43,19 +43,20 @@ func TestLook(t *testing.T) {
 	code, out, errs = command("dump", job, "--json", "--rank", "0")
 	require.Zero(t, code, errs)
 	var s inspect.State
-	require.True(t, strings.HasPrefix(out, `{"verdicts":null}`+"\n"), out)
+	require.True(t, strings.HasPrefix(out, `{"verdicts":[]}`+"\n"), out)
 	require.NoError(t, json.Unmarshal([]byte(strings.SplitN(out, "\n", 2)[1]), &s))
 	require.Equal(t, os.Getpid(), s.PID)
 	require.Equal(t, 2, strings.Count(out, "\n"))
 
 	code, out, errs = command("dump", job, "--rank", "1")
 	require.Equal(t, 1, code, out)
-	require.Equal(t, "tagmatch: job "+job+" has no rank 1 that is known of here\n", errs)
+	require.Equal(t, "tagmatch: --rank 1: job "+job+" has no such rank that is known of here: tagmatch ps lists them\n", errs)
 	code, _, errs = command("dump", "0"+job)
 	require.Equal(t, 1, code)
-	require.Contains(t, errs, "tagmatch: no job 0"+job+" runs here; there is ")
-	code, _, _ = command("dump", job, job)
+	require.Contains(t, errs, "tagmatch: no job 0"+job+" runs here: name one of ")
+	code, _, errs = command("dump", job, "x")
 	require.Equal(t, 2, code)
+	require.Contains(t, errs, "tagmatch: tagmatch dump takes one job: leave out x\n")
 	for _, r := range posted {
 		r.Cancel()
 		_, err = r.Wait(context.Background())
@@ -64,17 +65,25 @@ func TestLook(t *testing.T) {
 }
 
 func TestOfJob(t *testing.T) {
-	a, b := doors.Name{Job: "12ab"}, doors.Name{Job: "12cd", Rank: 1}
+	a, b, other := doors.Name{Job: "12ab"}, doors.Name{Job: "12cd", Rank: 1}, doors.Name{Job: "34"}
 	list, err := ofJob([]doors.Name{a, a}, "")
 	require.NoError(t, err)
 	require.Len(t, list, 2)
 	list, err = ofJob([]doors.Name{a, b}, "12c")
 	require.NoError(t, err)
 	require.Equal(t, []doors.Name{b}, list)
-	for _, job := range []string{"", "12"} {
-		_, err = ofJob([]doors.Name{a, b}, job)
-		require.EqualError(t, err, "several jobs run here, name one of them: 12ab, 12cd")
-	}
+	_, err = ofJob([]doors.Name{a, b}, "")
+	require.EqualError(t, err, "several jobs run here, name one of them: 12ab, 12cd")
+	_, err = ofJob([]doors.Name{a, b, other}, "12")
+	require.EqualError(t, err, "several jobs run here, name one of them: 12ab, 12cd")
 	_, err = ofJob([]doors.Name{a, {UID: 9, Job: "12ab"}}, "12ab") // as root sees them
 	require.EqualError(t, err, "users 0 and 9 both have a job 12ab: call tagmatch as the one whose job it is")
+}
+
+// TestAllSilent: of a job that has ended between two commands nothing good is said.
+func TestAllSilent(t *testing.T) {
+	ended := []inspect.State{{Job: "12ab", Silent: doors.Gone}, {Job: "12ab", Rank: 1, Silent: doors.Gone}}
+	var b strings.Builder
+	require.NoError(t, writeVerdicts(&b, nil, ended, ended))
+	require.Equal(t, "No rank of the job answers, so nothing is known of it. It may have ended.\n", b.String())
 }

@@ -1,5 +1,5 @@
 // Command tagmatch starts jobs (`tagmatch run`), looks into those that run (`tagmatch ps`, `dump`,
-// `top` and `metrics`), and shows what a job would use here (`tagmatch info`).
+// `top`, `metrics`, `trace`), and shows what a job would use here (`tagmatch info`).
 //
 // Concurrency: each command runs on the main goroutine; internal/launch supervises the ranks of
 // `run`.
@@ -69,7 +69,7 @@ configuration.
 
   tagmatch run -n 4 ./prog    start four ranks of ./prog
   tagmatch ps                 the ranks that run here
-  tagmatch dump               what the ranks of a job do at this moment
+  tagmatch dump               why a job hangs, and what its ranks do
   tagmatch top                a live table of their messages
   tagmatch metrics            counters of the ranks that run here, for Prometheus
   tagmatch trace              record what they do for a while, for Perfetto

@@ -20,7 +20,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/inspect/meters"
 )
 
-const metricsHelp = `metrics has the counters of all ranks on this host: of the same user, or of all users
+const metricsHelp = `Metrics has the counters of all ranks on this host: of the same user, or of all users
 for root. No program has to be changed, and no rank opens a port. It prints them once,
 or serves them to Prometheus:
 
@@ -32,19 +32,20 @@ or serves them to Prometheus:
       static_configs: [{targets: ["host:9400"]}]
 
 Each number has the labels job, rank and program. A rank that does not answer within a
-second has tagmatch_up 0 and nothing else. Alert rules and a dashboard are in the
-source, in metrics/. Whoever reaches the address can read the numbers: with
---listen 127.0.0.1:9400 only this host can.
+second has tagmatch_up 0 and nothing else. Alert rules and a dashboard for Grafana
+are in the source, in metrics/. A container with a network of its own needs an exporter
+of its own. Whoever reaches the address can read the numbers: with --listen
+127.0.0.1:9400 only this host can.
 
-Exit code: 0; 1 if ranks cannot be found or the address cannot be used.`
+Exit code: 0, also where no rank runs; 1 if the address cannot be used.`
 
 func newMetrics() *cobra.Command {
 	var listen string
 	c := &cobra.Command{
 		Use:   "metrics",
-		Short: "Serve the counters of the ranks on this host to Prometheus",
+		Short: "Print the counters of the ranks on this host, or serve them to Prometheus",
 		Long:  metricsHelp,
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if listen == "" {
 				return failed(writeMetrics(contextOf(c), c.OutOrStdout()))
@@ -92,7 +93,7 @@ func serveMetrics(ctx context.Context, listen string, out io.Writer) error {
 	defer stop()
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
-		return err
+		return fmt.Errorf("--listen %s: %w: give an address that is free, such as :9400", listen, err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", &exporter{})

@@ -22,10 +22,12 @@ const topHelp = `Top shows a table of the ranks of a job, on all its hosts, whic
 
   msg/s             messages sent and received
   MB/s-in, -out     bytes of messages received and sent, in millions
+                    (a large one counts when it has come)
   posted, unexp     receives that wait for a message, messages that wait for a receive
   mem%              memory of these messages, of the limit (UnexpectedLimit)
   dev%              messages received that the device has matched
-  wait%             part of the time waited in calls; several goroutines may wait at once
+  wait%             part of the time waited in calls other than Test and Iprobe; above
+                    100 where several goroutines wait at once
   cpu%              processor time of the rank; 100 is one processor
 
 Marked with * is the late rank, for which the others wait: the one that waits the least
@@ -56,7 +58,7 @@ func newTop(in *os.File) *cobra.Command {
 		Use:   "top [JOB]",
 		Short: "Show a live table of what the ranks of a job do",
 		Long:  topHelp,
-		Args:  cobra.MaximumNArgs(1),
+		Args:  oneJob,
 		RunE: func(c *cobra.Command, args []string) error {
 			v := top.View{Sort: -1, Width: columns}
 			if c.Flags().Changed("sort") {

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
@@ -43,7 +47,7 @@ func TestTrace(t *testing.T) {
 	err = <-ended
 	require.True(t, err == nil || errors.Is(err, context.Canceled), err)
 	require.Zero(t, code, errs)
-	require.Contains(t, out, path+": job "+job+", 1 ranks, ")
+	require.Contains(t, out, path+": job "+job+", 1 of 1 ranks, ")
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.NotContains(t, string(data), "secret")
@@ -57,14 +61,59 @@ func TestTrace(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"trace", job, "-o", t.TempDir()}, exitFailed, "is a directory"},
-		{[]string{"trace", job, "--for", "-1s"}, exitUsage, "--for takes a time above 0"},
-		{[]string{"trace", job, "--records", "0"}, exitUsage, "--records 1 to 4194304"},
-		{[]string{"trace", job, "--for", "2h", "-o", path}, exitFailed, "a trace takes up to 1h0m0s"},
+		{[]string{"trace", job, "-o", t.TempDir()}, exitFailed, "is a directory: name a file that can be written with -o\n"},
+		{[]string{"trace", job, "--for", "-1s"}, exitUsage, "--for -1s: give a time above 0"},
+		{[]string{"trace", job, "--records", "0"}, exitUsage, "--records 0: give 1 to 4194304\n"},
+		{[]string{"trace", job, "-o", filepath.Join(t.TempDir(), "x", "y")}, exitFailed, "no such file or directory: name a file"},
 	} {
 		code, _, errs = command(c.args...)
 		require.Equal(t, c.code, code, errs)
 		require.True(t, strings.Contains(errs, c.says), errs)
 	}
+}
+
+// TestTraceFile: a trace that fails leaves what there was, and no empty file. An interrupt ends the
+// recording, which then replaces what there was.
+func TestTraceFile(t *testing.T) {
+	w, err := p2p.Init(context.Background(), p2p.Config{})
+	require.NoError(t, err)
+	defer w.Close()
+	job := w.Metrics().Job
+	dir := t.TempDir()
+	path, link, held := filepath.Join(dir, "t.json"), filepath.Join(dir, "null"), filepath.Join(dir, "held")
+	old := strings.Repeat("{", 1<<20)
+	require.NoError(t, os.WriteFile(held, []byte(old), 0o600))
+	require.NoError(t, os.Symlink(os.DevNull, link))
+	for _, p := range []string{path, link, held} {
+		code, _, errs := command("trace", job, "--for", "2h", "-o", p)
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, errs, "a trace takes up to 1h0m0s")
+	}
 	require.NoFileExists(t, path)
+	_, err = os.Lstat(link)
+	require.NoError(t, err)
+	data, err := os.ReadFile(held)
+	require.NoError(t, err)
+	require.Equal(t, old, string(data))
+
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT) // which ends this process otherwise
+	defer signal.Reset(syscall.SIGINT)
+	over := make(chan bool)
+	go func() {
+		defer close(over)
+		code, _, errs := command("trace", job, "--for", "10m", "-o", held)
+		assert.Zero(t, code, errs)
+	}()
+	for going := true; going; {
+		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGINT))
+		select {
+		case <-over:
+			going = false
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	data, err = os.ReadFile(held)
+	require.NoError(t, err)
+	_, err = tracetest.Check(data)
+	require.NoError(t, err)
 }

@@ -67,7 +67,11 @@ func writeVerdicts(w io.Writer, verdicts []diagnose.Verdict, now, before []inspe
 		return diagnose.Write(w, verdicts, columns)
 	}
 	does := "it moves"
-	if !doors.Moved(now, before) {
+	switch {
+	case !slices.ContainsFunc(now, func(s inspect.State) bool { return s.Silent == "" }):
+		_, err := fmt.Fprintln(w, "No rank of the job answers, so nothing is known of it. It may have ended.")
+		return err
+	case !doors.Moved(now, before):
 		does = "it rests at the moment"
 	}
 	_, err := fmt.Fprintf(w, "Nothing is wrong with the job that can be seen: %s.\n", does)

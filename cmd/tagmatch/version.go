@@ -46,7 +46,7 @@ func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Show the version of tagmatch, its commit and its Go",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		Run:   func(c *cobra.Command, _ []string) { fmt.Fprintln(c.OutOrStdout(), "tagmatch", readStamp()) },
 	}
 }

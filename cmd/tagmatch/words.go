@@ -30,6 +30,21 @@ func whatToRun(c *cobra.Command, args []string) error {
 	return fmt.Errorf("the number of ranks is missing in front of the program: type tagmatch run -n %s %s", n, program)
 }
 
+// noArguments and oneJob check what commands get that take nothing, or the name of a job.
+func noArguments(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s takes no arguments: leave out %s", c.CommandPath(), strings.Join(args, " "))
+}
+
+func oneJob(c *cobra.Command, args []string) error {
+	if len(args) < 2 {
+		return nil
+	}
+	return fmt.Errorf("%s takes one job: leave out %s", c.CommandPath(), strings.Join(args[1:], " "))
+}
+
 // spelling is an error about what was typed that says it all.
 type spelling string
 

@@ -159,6 +159,15 @@ var broken = []struct {
 		}
 		return s
 	}, SendCycle, 0, true},
+	{"ssendcycle", func() *scene {
+		s := newScene()
+		for r := range sceneRanks {
+			s.in(r, "Comm.Ssend", "main.go:90 main.broken").Sends = []inspect.Send{send(world(7), (r+1)%sceneRanks, 64, inspect.StageRequested)}
+			s.now[r].Messages = []inspect.Message{message(world(7), (r+3)%sceneRanks, 64, false)}
+			s.came(r, (r+1)%sceneRanks, 128)
+		}
+		return s
+	}, SmallCycle, 0, true},
 	{"unacknowledged", func() *scene {
 		s := newScene()
 		for r := range sceneRanks - 1 {

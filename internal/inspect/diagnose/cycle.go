@@ -18,9 +18,9 @@ func (d *diagnosis) cycle(at []int) {
 	circle := d.circle(at)
 	v := Verdict{Class: Cycle, Where: d.placeOf(circle[0])}
 	if sends, limit := d.allSend(circle); sends {
-		v.Class = SendCycle
-		v.Do = "Use Sendrecv, or Isend and a receive before Wait."
+		v.Class, v.Do = SmallCycle, "Use Sendrecv, or Isend and a receive before Wait."
 		if limit > 0 {
+			v.Class = SendCycle
 			v.Do = fmt.Sprintf("Each sends more than EagerLimit (%s) before it receives: use Sendrecv, or Isend.", bytesText(uint64(limit)))
 		}
 	} else {

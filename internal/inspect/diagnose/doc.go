@@ -22,7 +22,7 @@
 //
 // # What certain means
 //
-// Certain verdicts of a Mismatch, Cycle, SendCycle, Collective or HeldUp say that the ranks wait
+// Certain verdicts for which Class.Deadlock is true say that the ranks wait
 // for good: as long as no further rank is lost and nobody intervenes, no message ever lets them go
 // on. Of a Mismatch this is said of the first of Ranks, of the others of all. A program without a
 // fault does not come to that. It is concluded where all of the following hold for each rank x of a

@@ -10,6 +10,7 @@ const (
 	Mismatch   Class = "mismatch"                   // a receive or a send that finds no counterpart
 	Cycle      Class = "cycle of receives"          // ranks wait for each other
 	SendCycle  Class = "cycle of large sends"       // each sends before it receives
+	SmallCycle Class = "cycle of sends"             // the same of any size: by Ssend, or without memory
 	Collective Class = "collective call not joined" // or another one made in its place
 	HeldUp     Class = "held up"                    // sends wait for memory of their receiver
 	Late       Class = "late rank"                  // others wait for ranks that are in no call that waits
@@ -23,7 +24,7 @@ const (
 // certain, the program has a fault. The other classes state what was seen.
 func (c Class) Deadlock() bool {
 	switch c {
-	case Mismatch, Cycle, SendCycle, Collective, HeldUp:
+	case Mismatch, Cycle, SendCycle, SmallCycle, Collective, HeldUp:
 		return true
 	}
 	return false

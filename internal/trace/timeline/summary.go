@@ -43,7 +43,7 @@ func (t *Timeline) About() map[string]any {
 // Summary says what is in a file.
 func (t *Timeline) Summary(w io.Writer, path string) error {
 	c := t.count()
-	text := fmt.Sprintf("%s: job %s, %d ranks, %d messages\n", path, t.Ranks[0].Job, len(t.Ranks), len(t.Messages))
+	text := fmt.Sprintf("%s: job %s, %d of %d ranks, %d messages\n", path, t.Ranks[0].Job, len(t.Ranks), t.Ranks[0].Size, len(t.Messages))
 	if c.sent+c.received > 0 {
 		text += fmt.Sprintf("  of %d messages only one end is in it: %d were sent, %d received\n", c.sent+c.received, c.sent, c.received)
 	}

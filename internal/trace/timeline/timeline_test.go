@@ -64,7 +64,7 @@ func TestProtocols(t *testing.T) {
 	require.EqualValues(t, 3, f.About["arrows"])
 	var text bytes.Buffer
 	require.NoError(t, line.Summary(&text, "t.json"))
-	require.Equal(t, "t.json: job ab, 2 ranks, 3 messages\n", text.String())
+	require.Equal(t, "t.json: job ab, 2 of 2 ranks, 3 messages\n", text.String())
 }
 
 // TestCostsLate: a device has matched an eager message, whose cost is told when more have come. Of
@@ -94,7 +94,7 @@ func TestCostsLate(t *testing.T) {
 	var text bytes.Buffer
 	line.Ranks[1].Lost, line.Ranks[1].Size, line.Ranks[0].Size, line.Shared = 5, 3, 3, false
 	require.NoError(t, line.Summary(&text, "t.json"))
-	require.Equal(t, `t.json: job ab, 2 ranks, 4 messages
+	require.Equal(t, `t.json: job ab, 2 of 3 ranks, 4 messages
   of 2 messages only one end is in it: 2 were sent, 0 received
   rank 1 had no room for its first 5 records: see --records
   the job has 3 ranks: others are on other hosts

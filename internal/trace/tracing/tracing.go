@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
+	"github.com/tagmatch/tagmatch/internal/ranks"
 	"github.com/tagmatch/tagmatch/internal/trace"
 	"github.com/tagmatch/tagmatch/internal/trace/timeline"
 )
@@ -41,15 +42,15 @@ func End(ctx context.Context, names []doors.Name) ([]timeline.Rank, error) {
 	if err != nil {
 		return nil, err
 	}
-	ranks := make([]timeline.Rank, len(answers))
+	list := make([]timeline.Rank, len(answers))
 	for i, a := range answers {
-		ranks[i].Answer = a
+		list[i].Answer = a
 	}
-	return ranks, read(ctx, names, ranks)
+	return list, read(ctx, names, list)
 }
 
 // read reads what all ranks have recorded, a part of each at a time.
-func read(ctx context.Context, names []doors.Name, ranks []timeline.Rank) error {
+func read(ctx context.Context, names []doors.Name, list []timeline.Rank) error {
 	for from, more := 0, true; more; from += trace.MostInPart {
 		answers, err := ask(ctx, names, trace.Request{Read: true, From: from})
 		if err != nil {
@@ -61,21 +62,32 @@ func read(ctx context.Context, names []doors.Name, ranks []timeline.Rank) error 
 			if err != nil {
 				return fmt.Errorf("rank %d: %w", a.Rank, err)
 			}
-			ranks[i].Events = append(ranks[i].Events, part...)
+			list[i].Events = append(list[i].Events, part...)
 			more = more || len(part) == trace.MostInPart
 		}
 	}
 	return nil
 }
 
-// ask asks all ranks the same. All errors are returned as one.
+// ask asks all ranks the same. All errors are returned as one, which tells what ranks have in
+// common once.
 func ask(ctx context.Context, names []doors.Name, q trace.Request) (list []trace.Answer, err error) {
+	var texts []string
+	of := map[string][]int{}
 	for _, r := range doors.All(ctx, names, q.String(), limit) {
-		a, e := answer(r)
-		if e != nil {
-			err = errors.Join(err, fmt.Errorf("rank %d: %w", r.Rank, e))
-		}
+		a, err := answer(r)
 		list = append(list, a)
+		if err == nil {
+			continue
+		}
+		text := err.Error()
+		if of[text] == nil {
+			texts = append(texts, text)
+		}
+		of[text] = append(of[text], r.Rank)
+	}
+	for _, text := range texts {
+		err = errors.Join(err, fmt.Errorf("%s: %s", ranks.List(of[text]), text))
 	}
 	return list, err
 }
