@@ -158,6 +158,8 @@ type Options struct {
 	Linger      time.Duration // how long Close of rank 0 waits for the others; 0: 2 seconds
 	Logger      *slog.Logger  // refused connections and the like; nil: silent
 	Waits       *Waits        // told what this rank waits for while it joins; nil: nobody asks
+	// Found is called with what Detect has found, without Present, before it joins; nil: nobody is.
+	Found func(Found)
 
 	cfg     rendezvous.Config // what the above comes to
 	toldFor time.Duration     // see there; longer in tests
@@ -202,6 +204,9 @@ func Detect(ctx context.Context, opt Options) (Bootstrap, error) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, &rendezvous.JoinTimeout{After: timeout})
 		defer cancel()
+	}
+	if opt.Found != nil {
+		opt.Found(p.found())
 	}
 	return p.join(ctx)
 }

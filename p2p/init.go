@@ -12,6 +12,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/contexts"
+	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 	"github.com/tagmatch/tagmatch/internal/secure"
 	"github.com/tagmatch/tagmatch/internal/settings"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -92,7 +93,8 @@ func detect(ctx context.Context, secret []byte, cfg *settings.Config, waits *boo
 	}
 	opt := bootstrap.Options{Secret: secret, Timeout: cfg.JoinTimeout, PeerTimeout: cfg.PeerTimeout,
 		Ports: cfg.Ports, TLS: cfg.TLS, Logger: cfg.Logger, Waits: waits}
-	door := openJoining(cfg, opt)
+	var door *doors.Door
+	opt.Found = func(found bootstrap.Found) { door = openJoining(cfg, &found, waits) }
 	b, err = bootstrap.Detect(ctx, opt)
 	door.Close()
 	if err != nil {

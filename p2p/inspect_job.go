@@ -78,7 +78,7 @@ func (w *World) relayed(request string) doors.Stream {
 	return func(emit func(line any) error) {
 		ctx, cancel := context.WithTimeout(context.Background(), jobPatience)
 		defer cancel()
-		h := hearing{heard: map[int]bool{}, settled: map[int]bool{}, halted: map[int]inspect.Part{}, emit: emit}
+		h := hearing{size: w.size, heard: map[int]bool{}, settled: map[int]bool{}, halted: map[int]inspect.Part{}, emit: emit}
 		_ = w.parts.boot.Ask(ctx, request, func(r bootstrap.Reply) (more bool) {
 			h.take(r)
 			return h.failed == nil && len(h.settled) < w.size
@@ -93,6 +93,7 @@ func (w *World) relayed(request string) doors.Stream {
 
 // hearing is what has been heard of the ranks of a job.
 type hearing struct {
+	size    int                  // of the job
 	heard   map[int]bool         // they have replied, which was passed on
 	settled map[int]bool         // they are not waited for any more
 	halted  map[int]inspect.Part // of some of the others: why they do not reply
@@ -114,6 +115,9 @@ func (h *hearing) take(r bootstrap.Reply) {
 		}
 		p.Lines = said.Lines
 		for _, b := range said.Behind {
+			if b.Rank < 0 || b.Rank >= h.size {
+				continue // else what one rank says would count for others
+			}
 			h.halted[b.Rank] = b
 			h.settled[b.Rank] = h.settled[b.Rank] || b.Why == doors.Stopped // in a system call it may be for a moment only
 		}

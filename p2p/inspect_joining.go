@@ -17,9 +17,8 @@ import (
 
 // openJoining opens the door of a rank that has not joined yet, where its launcher has told it what
 // that takes. The name of the job is not known: this one is made of what all of its ranks know.
-func openJoining(cfg *settings.Config, opt bootstrap.Options) *doors.Door {
-	found, err := bootstrap.Inspect(opt)
-	if err != nil || cfg.Inspect == settings.InspectOff || found.Rank < 0 || found.Size < 2 {
+func openJoining(cfg *settings.Config, found *bootstrap.Found, waits *bootstrap.Waits) *doors.Door {
+	if cfg.Inspect == settings.InspectOff || found.Rank < 0 || found.Size < 2 {
 		return nil // of a job of one rank nobody waits
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "tagmatch: job of %d ranks by %s at %s", found.Size, found.Launcher, found.Rendezvous))
@@ -28,7 +27,7 @@ func openJoining(cfg *settings.Config, opt bootstrap.Options) *doors.Door {
 		if request != inspect.RequestState {
 			return doors.Refuse(request)
 		}
-		return []any{joining(me, opt.Waits)}
+		return []any{joining(me, waits)}
 	})
 	return d // nil where it cannot be opened: the rank's own will say that
 }

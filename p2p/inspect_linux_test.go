@@ -1,8 +1,10 @@
 package p2p_test
 
 import (
+	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,4 +52,18 @@ func TestDoors(t *testing.T) {
 	require.Empty(t, mine(t))
 	t.Setenv("TAGMATCH_INSPECT", "on")
 	p2ptest.Run(t, 2, func(*p2p.World) { require.Empty(t, mine(t)) })
+}
+
+// TestSecretIsReadOnce: the file of the secret may be a pipe, such as a shell's <(command).
+func TestSecretIsReadOnce(t *testing.T) {
+	r, secret, err := os.Pipe()
+	require.NoError(t, err)
+	defer func() { _ = r.Close() }()
+	_, err = secret.WriteString(strings.Repeat("5a", 32))
+	require.NoError(t, err)
+	require.NoError(t, secret.Close())
+	t.Setenv("TAGMATCH_SECRET_FILE", fmt.Sprintf("/dev/fd/%d", r.Fd()))
+	w, err := p2p.Init(background, p2p.Config{})
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
 }

@@ -5,8 +5,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/internal/inspect"
+	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 	"github.com/tagmatch/tagmatch/progress"
 )
 
@@ -46,4 +48,17 @@ func TestStagesHaveWords(t *testing.T) {
 		}
 		require.Equal(t, 3, n)
 	}
+}
+
+// TestHearsOfNoStrangers: what a rank says of ranks that there are not has none of the job left
+// out.
+func TestHearsOfNoStrangers(t *testing.T) {
+	h := hearing{size: 3, heard: map[int]bool{}, settled: map[int]bool{}, halted: map[int]inspect.Part{}, emit: func(any) error { return nil }}
+	var r reply
+	for _, rank := range []int{-1, 3, 4, 2} {
+		r.Behind = append(r.Behind, inspect.Part{Rank: rank, Why: doors.Stopped})
+	}
+	h.take(bootstrap.Reply{Rank: 1, Body: pack(&r)})
+	require.Equal(t, map[int]bool{1: true, 2: true}, h.settled)
+	require.Len(t, h.halted, 1)
 }

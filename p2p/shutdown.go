@@ -163,6 +163,9 @@ func (w *World) Close() error {
 // release closes all parts, in the order in which they use each other.
 func (w *World) release(cause error) error {
 	var errs []error
+	if w.stopWatchdog != nil { // the end of the job may take as long as it allows
+		w.stopWatchdog()
+	}
 	if w.eng != nil {
 		errs = append(errs, w.eng.Close(cause))
 	}
@@ -171,9 +174,6 @@ func (w *World) release(cause error) error {
 		errs = append(errs, dev.Close())
 	}
 	errs = append(errs, w.parts.boot.Close())
-	if w.stopWatchdog != nil {
-		w.stopWatchdog()
-	}
 	w.watcher.Wait()
 	if w.door.Close(); w.door != nil && w.eng != nil {
 		w.tracing.close()

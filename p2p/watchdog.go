@@ -42,7 +42,7 @@ type watchdog struct {
 	moved uint64        // at the last tick
 	rest  time.Duration // for how long nothing has moved at this rank, or at one that was asked
 	next  time.Duration // the rest of the job that is reported
-	last  time.Time     // of the last tick
+	last  time.Time     // the end of the last tick
 }
 
 // startWatchdog starts the watchdog of a rank with this door, where there is to be one. err is why
@@ -79,8 +79,8 @@ func (d *watchdog) run(ctx context.Context) {
 
 func (d *watchdog) tick(ctx context.Context) {
 	now, moved := time.Now(), d.w.eng.Moved()
-	late := now.Sub(d.last) > d.limit/2 // this process was stopped
-	d.last = now
+	late := now.Sub(d.last) > d.limit/2    // this process was stopped
+	defer func() { d.last = time.Now() }() // a look takes longer than that where ranks do not answer
 	if late || moved != d.moved {
 		d.moved, d.rest, d.next = moved, 0, d.limit
 		return
@@ -146,12 +146,14 @@ func (d *watchdog) report(r *doors.Rest) {
 	}
 }
 
-// unseen lists the ranks that are not lost, and of which nothing is known.
+// unseen lists the ranks that are not lost, and at which something may move that is not counted:
+// nothing is known of them, or they are receiving a message, whose bytes count when all have come.
 func (d *watchdog) unseen(r *doors.Rest) (list []int) {
 	seen := make([]bool, d.w.size)
 	for _, s := range r.Now {
 		if s.Rank < len(seen) {
-			seen[s.Rank] = s.Silent == "" || slices.Contains([]string{doors.Stopped, doors.Blocked, doors.Gone}, s.Silent)
+			known := s.Silent == "" && !receives(&s) || slices.Contains([]string{doors.Stopped, doors.Blocked, doors.Gone}, s.Silent)
+			seen[s.Rank] = seen[s.Rank] || known // there may be sockets that others have named as its door
 		}
 	}
 	for _, rank := range d.w.Failed() {
@@ -163,4 +165,9 @@ func (d *watchdog) unseen(r *doors.Rest) (list []int) {
 		}
 	}
 	return list
+}
+
+// receives reports whether the bytes of a message are on their way to a rank.
+func receives(s *inspect.State) bool {
+	return slices.ContainsFunc(s.Receives, func(r inspect.Receive) bool { return r.Where == inspect.WhereRead })
 }

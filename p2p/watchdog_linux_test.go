@@ -5,11 +5,13 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/inspect"
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 )
 
@@ -45,7 +47,9 @@ func TestWatchdogTicks(t *testing.T) {
 	tick(1, time.Hour)
 	tick(watchdogTicks-1, 0)
 	require.Empty(t, out.String())
+	begin := time.Now()
 	tick(1, 0)
+	require.GreaterOrEqual(t, d.last.Sub(begin), doors.BetweenLooks, "the time of a look is none in which the process was stopped")
 	require.Contains(t, out.String(), "tagmatch: rank 0: nothing of the job has moved for ")
 	reported := out.Len()
 	tick(1, 0)
@@ -59,4 +63,45 @@ func TestWatchdogTicks(t *testing.T) {
 	tick(1, 0)
 	require.Zero(t, d.rest)
 	require.Equal(t, limit, d.next)
+}
+
+// TestWatchdogSparesReceivers: a message that takes longer than the limit ends no job.
+func TestWatchdogSparesReceivers(t *testing.T) {
+	w, err := Init(t.Context(), Config{})
+	require.NoError(t, err)
+	defer w.Close()
+	for where, end := range map[string]string{
+		inspect.WhereRead: "What moves at rank 0 is not seen.\nSo the watchdog does not end the job.\n",
+		"software":        "The watchdog ends the job.\n",
+	} {
+		var out bytes.Buffer
+		d := &watchdog{w: w, limit: time.Minute, abort: true, out: &out}
+		d.report(&doors.Rest{For: time.Minute, Now: []inspect.State{
+			{Receives: []inspect.Receive{{N: 1, Where: where}}},
+			{Silent: "the door of rank 0 is of user 7"}, // which that user has made
+		}})
+		require.True(t, strings.HasSuffix(out.String(), end), out.String())
+	}
+}
+
+// closing is a Bootstrap whose Close calls a function first.
+type closing struct {
+	Bootstrap
+	first func()
+}
+
+func (c closing) Close() error {
+	c.first()
+	return c.Bootstrap.Close()
+}
+
+// TestWatchdogEndsFirst: the end of a World takes as long as its Bootstrap does, and is no rest.
+func TestWatchdogEndsFirst(t *testing.T) {
+	w, err := Init(t.Context(), Config{})
+	require.NoError(t, err)
+	stopped, closed := false, false
+	w.stopWatchdog = func() { stopped = true }
+	w.parts.boot = closing{w.parts.boot, func() { closed = stopped }}
+	require.NoError(t, w.Shutdown(t.Context()))
+	require.True(t, closed)
 }

@@ -174,6 +174,11 @@ func ofJob(names []doors.Name, job string) (list []doors.Name, err error) {
 	case slices.ContainsFunc(list, func(n doors.Name) bool { return n.Job != list[0].Job }):
 		return nil, fmt.Errorf("several jobs run here, name one of them: %s", strings.Join(jobsOf(list), ", "))
 	}
+	for _, n := range list { // any user can give a socket the name of another one's job
+		if first := list[0]; n.UID != first.UID {
+			return nil, fmt.Errorf("users %d and %d both have a job %s: call tagmatch as the one whose job it is", first.UID, n.UID, n.Job)
+		}
+	}
 	return list, nil
 }
 

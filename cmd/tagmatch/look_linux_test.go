@@ -76,6 +76,8 @@ func TestOfJob(t *testing.T) {
 	require.EqualError(t, err, "several jobs run here, name one of them: 12ab, 12cd")
 	_, err = ofJob([]doors.Name{a, b, other}, "12")
 	require.EqualError(t, err, "several jobs run here, name one of them: 12ab, 12cd")
+	_, err = ofJob([]doors.Name{a, {UID: 9, Job: "12ab"}}, "12ab") // as root sees them
+	require.EqualError(t, err, "users 0 and 9 both have a job 12ab: call tagmatch as the one whose job it is")
 }
 
 // TestAllSilent: of a job that has ended between two commands nothing good is said.

@@ -110,13 +110,21 @@ func serveMetrics(ctx context.Context, listen string, out io.Writer) error {
 type exporter struct{ one sync.Mutex }
 
 func (x *exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x.one.Lock()
-	defer x.one.Unlock()
 	var b bytes.Buffer
-	if err := writeMetrics(r.Context(), &b); err != nil {
+	if err := x.scrape(r.Context(), &b); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", meters.ContentType)
 	_, _ = w.Write(b.Bytes()) // who has gone needs no answer
+}
+
+// scrape waits for its turn. Who takes long to read what it writes holds up nobody.
+func (x *exporter) scrape(ctx context.Context, b *bytes.Buffer) error {
+	x.one.Lock()
+	defer x.one.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err // nobody is there any more
+	}
+	return writeMetrics(ctx, b)
 }

@@ -8,10 +8,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,6 +67,44 @@ func TestMetrics(t *testing.T) {
 	require.NoError(t, <-served)
 	require.NoError(t, w.Close())
 	goleak.VerifyNone(t)
+}
+
+// unread is a client that does not read.
+type unread struct {
+	*httptest.ResponseRecorder
+	writes, reads chan struct{}
+}
+
+func (u *unread) Write(b []byte) (int, error) {
+	close(u.writes)
+	<-u.reads
+	return u.ResponseRecorder.Write(b)
+}
+
+// TestScrapeBesideOthers: a client that does not read its answer holds up no other one, and for who
+// is gone nobody is asked.
+func TestScrapeBesideOthers(t *testing.T) {
+	x, slow := &exporter{}, &unread{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	var served sync.WaitGroup
+	defer served.Wait()
+	defer close(slow.reads)
+	served.Go(func() { x.ServeHTTP(slow, httptest.NewRequest("GET", "/metrics", nil)) })
+	<-slow.writes
+	quick := make(chan int)
+	go func() {
+		w := httptest.NewRecorder()
+		x.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		quick <- w.Code
+	}()
+	select {
+	case code := <-quick:
+		require.Equal(t, http.StatusOK, code)
+	case <-time.After(testlevel.Patience(time.Minute)):
+		t.Fatal("the second client waits for the first one")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, x.scrape(ctx, nil), context.Canceled)
 }
 
 // TestMeasuredSilent: of a rank that does not answer nothing is told but that.

@@ -95,10 +95,10 @@ func samplerOf(job string) (sampler, error) {
 	if err != nil {
 		return nil, err
 	}
-	job = names[0].Job
+	first := names[0]
 	return func(ctx context.Context) (string, []top.Sample) {
 		names, _ := doors.Find() // running says where this fails
-		names = slices.DeleteFunc(names, func(n doors.Name) bool { return n.Job != job })
+		names = slices.DeleteFunc(names, func(n doors.Name) bool { return n.Job != first.Job || n.UID != first.UID })
 		answers := doors.JobsMetrics(ctx, names)
 		list := make([]top.Sample, len(answers))
 		for i := range answers {

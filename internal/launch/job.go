@@ -250,7 +250,6 @@ func (j *job) run(ctx context.Context) (int, error) {
 	defer signal.Stop(others)
 	s := newSupervisor(j)
 	defer s.stopTimers()
-	defer s.endLook()
 	if err := j.start(); err != nil {
 		s.err, s.code = err, 1
 		s.end(syscall.SIGKILL)
@@ -283,6 +282,7 @@ func (j *job) run(ctx context.Context) (int, error) {
 			s.gaveUp = true
 		}
 	}
+	s.endLook() // all ranks have ended meanwhile
 	close(j.quit)
 	j.wg.Wait()
 	return s.code, s.err

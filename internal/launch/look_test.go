@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // lookedAt is a supervisor of two ranks, one of which is on another host, with this
@@ -99,4 +101,29 @@ func TestNoTimeToLook(t *testing.T) {
 	s.end(syscall.SIGTERM)
 	s.signalled(syscall.SIGINT)
 	require.Nil(t, s.look.found)
+}
+
+// TestEndsWhileLookedAt: a job that ends by itself while it is looked at is not kept by that.
+func TestEndsWhileLookedAt(t *testing.T) {
+	in, release, err := os.Pipe()
+	require.NoError(t, err)
+	defer func() { _ = in.Close() }()
+	var out bytes.Buffer
+	ended := make(chan int)
+	go func() {
+		code, _ := Run(context.Background(), Options{N: 1, Command: []string{"sh", "-c", "kill -TERM $PPID; read nothing; exit 0"}, Stdin: in, Stderr: &out,
+			Diagnose: func(ctx context.Context, _ []int, _ time.Duration) string {
+				_ = release.Close() // the rank ends
+				<-ctx.Done()
+				return "too late"
+			}})
+		ended <- code
+	}()
+	select {
+	case code := <-ended:
+		require.Zero(t, code)
+		require.Empty(t, out.String())
+	case <-time.After(testlevel.Patience(time.Minute)):
+		t.Fatal("it waits for the look")
+	}
 }

@@ -55,6 +55,7 @@ type asking struct {
 // inquiry is a question that waits for replies.
 type inquiry struct {
 	replies []Reply       // that nobody has taken; guarded by asking.mu
+	replied []bool        // by rank; likewise
 	left    int           // how many may still come; likewise
 	came    chan struct{} // has a token where there may be replies
 }
@@ -124,7 +125,7 @@ func (a *asking) begin(size int) (number uint32, q *inquiry, err error) {
 		a.waiting, a.untaken = map[uint32]*inquiry{}, map[uint32]struct{}{}
 	}
 	a.next++
-	q = &inquiry{left: size, came: make(chan struct{}, 1)}
+	q = &inquiry{replied: make([]bool, size), left: size, came: make(chan struct{}, 1)}
 	a.waiting[a.next], a.untaken[a.next] = q, struct{}{}
 	return a.next, q, nil
 }
@@ -180,9 +181,10 @@ func (a *asking) replied(m *replyMsg) {
 	defer a.mu.Unlock()
 	delete(a.untaken, m.number)
 	q := a.waiting[m.number]
-	if q == nil || q.left == 0 { // nobody waits any more, or a rank has replied more than once
-		return
+	if q == nil || int64(m.rank) >= int64(len(q.replied)) || q.replied[m.rank] {
+		return // nobody waits any more, or a rank has replied to what it was asked by others
 	}
+	q.replied[m.rank] = true
 	q.left--
 	q.replies = append(q.replies, Reply{int(m.rank), m.body, m.why})
 	q.kick()

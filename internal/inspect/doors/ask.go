@@ -9,6 +9,9 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"strings"
+
+	"github.com/tagmatch/tagmatch/internal/inspect"
 )
 
 // Why a rank does not answer.
@@ -21,8 +24,12 @@ const (
 
 var errUnsupported = fmt.Errorf("ranks on %s cannot be looked into: only Linux has the sockets for it", runtime.GOOS)
 
-// mostAnswer bounds what is read of an answer, which may be that of a whole job.
-const mostAnswer = 256 << 20
+// Bounds of what is read of an answer, in bytes. Many ranks are asked at once, and those whom root
+// asks may be of users who are not trusted.
+const (
+	mostAnswer    = 4 << 20
+	mostJobAnswer = 256 << 20 // of all ranks of a job
+)
 
 // Ask asks one question at a door, and returns the lines of the answer. pid is the process that has
 // opened it, as this one sees it; 0: not known. An error of ctx says that nobody has answered.
@@ -59,12 +66,16 @@ func exchange(conn net.Conn, request string) (lines [][]byte, err error) {
 	if _, err := io.WriteString(conn, request+"\n"); err != nil {
 		return nil, err
 	}
-	all, err := io.ReadAll(io.LimitReader(conn, mostAnswer+1))
+	most := mostAnswer
+	if strings.HasPrefix(request, inspect.RequestJob+" ") {
+		most = mostJobAnswer
+	}
+	all, err := io.ReadAll(io.LimitReader(conn, int64(most)+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(all) > mostAnswer {
-		return nil, fmt.Errorf("the answer is longer than %d bytes", mostAnswer)
+	if len(all) > most {
+		return nil, fmt.Errorf("its answer is longer than %d bytes", most)
 	}
 	if len(all) == 0 || all[len(all)-1] != '\n' {
 		return nil, errors.New("the answer was broken off: others ask there too, or the rank is ending")

@@ -105,6 +105,17 @@ func TestAskersThatHarm(t *testing.T) {
 	goleak.VerifyNone(t)
 }
 
+// TestLongAnswer: of an answer without end no more is read than a rank has to say.
+func TestLongAnswer(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	_, n := open(t, 0, func(string) []any { return []any{long, long, long, long, long} })
+	_, _, err := Ask(t.Context(), n, "state")
+	require.EqualError(t, err, "its answer is longer than 4194304 bytes")
+	lines, _, err := Ask(t.Context(), n, "job state")
+	require.NoError(t, err)
+	require.Len(t, lines, 5)
+}
+
 // TestCrowd: those who are too many are turned away, and others are served when places are free.
 func TestCrowd(t *testing.T) {
 	_, n := open(t, 0, echo)

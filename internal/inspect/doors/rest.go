@@ -60,10 +60,10 @@ func restOf(states []inspect.State, all bool) (least time.Duration) {
 }
 
 // Moved reports whether anything has moved at the ranks since the look before. One that was not
-// seen then has.
+// seen then has. A socket that another user has named as a door is no rank.
 func Moved(now, before []inspect.State) bool {
 	return slices.ContainsFunc(now, func(s inspect.State) bool {
-		i := slices.IndexFunc(before, func(b inspect.State) bool { return b.Rank == s.Rank })
+		i := slices.IndexFunc(before, func(b inspect.State) bool { return b.Rank == s.Rank && b.Silent == "" })
 		return s.Silent == "" && (i < 0 || before[i].Moved != s.Moved)
 	})
 }

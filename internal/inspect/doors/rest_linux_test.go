@@ -59,3 +59,13 @@ func TestLookForRest(t *testing.T) {
 		})
 	}
 }
+
+// TestMoved: what rests does not move for a socket that another user has named as a door of its
+// rank.
+func TestMoved(t *testing.T) {
+	forged := inspect.State{Rank: 1, Silent: "the door of rank 1 is of user 7"}
+	rests := []inspect.State{{Rank: 0, Moved: 3}, forged, {Rank: 1, Moved: 5}}
+	require.False(t, Moved(rests, rests))
+	require.True(t, Moved([]inspect.State{{Rank: 1, Moved: 6}}, rests))
+	require.True(t, Moved(rests, rests[:2]), "rank 1 was not seen")
+}
