@@ -152,8 +152,8 @@ func TestTraceBeginsBetween(t *testing.T) {
 	checkArrows(t, c.stopTrace(), []*tracedMessage{m}, "")
 }
 
-// TestTraceOfWithdrawn: a receive that loses its message, and gets another at once, has not received
-// the first.
+// TestTraceOfWithdrawn: a receive that loses its message, and gets another at once, has not
+// received the first.
 func TestTraceOfWithdrawn(t *testing.T) {
 	c := manual(t, 2, fakeOpts{revoke: true})
 	c.startTrace(100)
