@@ -55,6 +55,7 @@ func TestWatchdog(t *testing.T) {
 // TestWatchdogOfMoving: a job that moves is neither reported nor ended, though its rank 0 waits all
 // the time.
 func TestWatchdogOfMoving(t *testing.T) {
+	t.Parallel()
 	eachDevice(t, func(t *testing.T, device string) {
 		limit := watchdogLimit()
 		r := job{n: 3, role: "movesslowly", device: device, arg: int(3 * limit / time.Millisecond),
@@ -86,6 +87,7 @@ func movesSlowlyRole(ctx context.Context, w *p2p.World) error {
 
 // TestWatchdogOfUnseen: a job of which not all ranks can be seen is reported, and not ended.
 func TestWatchdogOfUnseen(t *testing.T) {
+	t.Parallel()
 	limit := watchdogLimit()
 	r := job{n: 3, role: "unseen", device: "shm", arg: int(4 * limit / time.Millisecond),
 		env: []string{fmt.Sprintf("TAGMATCH_WATCHDOG=%v,abort", limit)}}.run(t)
