@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/inspect"
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 )
@@ -97,11 +98,12 @@ func (c closing) Close() error {
 
 // TestWatchdogEndsFirst: the end of a World takes as long as its Bootstrap does, and is no rest.
 func TestWatchdogEndsFirst(t *testing.T) {
-	w, err := Init(t.Context(), Config{})
+	boot, err := bootstrap.Detect(t.Context(), bootstrap.Options{})
 	require.NoError(t, err)
 	stopped, closed := false, false
+	w, err := Init(t.Context(), Config{Bootstrap: closing{boot, func() { closed = stopped }}})
+	require.NoError(t, err)
 	w.stopWatchdog = func() { stopped = true }
-	w.parts.boot = closing{w.parts.boot, func() { closed = stopped }}
 	require.NoError(t, w.Shutdown(t.Context()))
 	require.True(t, closed)
 }

@@ -170,9 +170,11 @@ func TestNeverAccused(t *testing.T) {
 			}
 			return true
 		}
-		j := job{n: 4, role: "faultless", device: device, seed: uint64(time.Now().UnixNano()), arg: steps / effort, env: []string{"TAGMATCH_UNEXPECTED_LIMIT=262144"}}
-		j.lookAt(t, 2*time.Millisecond, see)
-		require.Positive(t, rested, "of %d looks none has seen all ranks rest: nothing could be certain", looks)
+		for jobs := 0; rested == 0; jobs++ { // a job that is short beside the looks at it may never be seen to rest
+			require.Less(t, jobs, 50, "of %d looks none has seen all ranks rest: nothing could be certain", looks)
+			j := job{n: 4, role: "faultless", device: device, seed: uint64(time.Now().UnixNano()), arg: steps / effort, env: []string{"TAGMATCH_UNEXPECTED_LIMIT=262144"}}
+			j.lookAt(t, 2*time.Millisecond, see)
+		}
 		t.Logf("%d looks, of which %d have seen all ranks rest, and none has accused anybody", looks, rested)
 	})
 }
