@@ -14,8 +14,7 @@ import (
 // taker is the goroutine of the program that has written the stacks in testdata.
 var taker = inspect.Place{At: "main.go:52 main.main.func2", N: 1, State: "running"}
 
-// TestPrograms reads stacks of real programs (/work/shared/trials/broken.go.txt), which differ in
-// what goroutine 1 does.
+// TestPrograms reads stacks of real programs, which differ in what goroutine 1 does.
 func TestPrograms(t *testing.T) {
 	at := func(at, state string) inspect.Place { return inspect.Place{At: at, N: 1, State: state} }
 	for name, want := range map[string]struct {
