@@ -19,6 +19,9 @@ const (
 	timeToAsk       = time.Second
 	timeToRead      = 2 * time.Second // the answer
 	restAfterError  = 100 * time.Millisecond
+
+	// restAfterRefusal makes those who ask again at once wait, instead of taking the processor.
+	restAfterRefusal = time.Millisecond
 )
 
 // Answer is the lines of an answer: each value is one, as JSON. Where it panics its process ends.
@@ -80,18 +83,20 @@ func (d *Door) accept() {
 			time.Sleep(restAfterError)
 			continue
 		}
-		d.admit(c)
+		if !d.admit(c) {
+			time.Sleep(restAfterRefusal)
+		}
 	}
 }
 
-// admit serves a connection in a goroutine of its own, or closes it.
-func (d *Door) admit(c *net.UnixConn) {
+// admit serves a connection in a goroutine of its own, or closes it and returns false.
+func (d *Door) admit(c *net.UnixConn) bool {
 	uid, _, err := peer(c)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err != nil || uid != os.Geteuid() && uid != 0 || len(d.conns) >= mostConnections || d.closed {
 		_ = c.Close()
-		return
+		return false
 	}
 	d.conns[c] = true
 	d.serving.Go(func() {
@@ -101,6 +106,7 @@ func (d *Door) admit(c *net.UnixConn) {
 		d.mu.Unlock()
 		_ = c.Close()
 	})
+	return true
 }
 
 // refusal is the answer to a request that cannot be served.
