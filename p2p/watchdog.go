@@ -92,7 +92,7 @@ func (d *watchdog) tick(ctx context.Context) {
 	if err != nil {
 		return // the next tick tries again
 	}
-	names = slices.DeleteFunc(names, func(n doors.Name) bool { return n.Job != d.name.Job || n.UID != d.name.UID })
+	names = d.name.OfJob(names)
 	if !d.lowest(names) {
 		return
 	}

@@ -77,10 +77,7 @@ func newDump() *cobra.Command {
 		Long:  dumpHelp,
 		Args:  oneJob,
 		RunE: func(c *cobra.Command, args []string) error {
-			names, err := running()
-			if err == nil {
-				names, err = ofJob(names, strings.Join(args, ""))
-			}
+			names, err := runningOf(strings.Join(args, ""))
 			if err != nil {
 				return failed(err)
 			}
@@ -159,6 +156,15 @@ func running() ([]doors.Name, error) {
 		err = fmt.Errorf("no rank runs here that this user may look into: ranks of others, of other containers, and those with TAGMATCH_INSPECT=off are not seen")
 	}
 	return names, err
+}
+
+// runningOf is running of the job whose name begins so, or of the only one.
+func runningOf(job string) ([]doors.Name, error) {
+	names, err := running()
+	if err != nil {
+		return nil, err
+	}
+	return ofJob(names, job)
 }
 
 // ofJob picks the job whose name begins so, or the only one.

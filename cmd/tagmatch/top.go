@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -88,18 +87,14 @@ func newTop(in *os.File) *cobra.Command {
 
 // samplerOf is that of the job whose name begins so, or of the only one.
 func samplerOf(job string) (sampler, error) {
-	names, err := running()
-	if err == nil {
-		names, err = ofJob(names, job)
-	}
+	names, err := runningOf(job)
 	if err != nil {
 		return nil, err
 	}
 	first := names[0]
 	return func(ctx context.Context) (string, []top.Sample) {
 		names, _ := doors.Find() // running says where this fails
-		names = slices.DeleteFunc(names, func(n doors.Name) bool { return n.Job != first.Job || n.UID != first.UID })
-		answers := doors.JobsMetrics(ctx, names)
+		answers := doors.JobsMetrics(ctx, first.OfJob(names))
 		list := make([]top.Sample, len(answers))
 		for i := range answers {
 			list[i] = top.SampleOf(&answers[i])

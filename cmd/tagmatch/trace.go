@@ -53,10 +53,7 @@ func newTrace() *cobra.Command {
 			if records <= 0 || records > trace.Most {
 				return fmt.Errorf("--records %d: give 1 to %d", records, trace.Most)
 			}
-			names, err := running()
-			if err == nil {
-				names, err = ofJob(names, strings.Join(args, ""))
-			}
+			names, err := runningOf(strings.Join(args, ""))
 			if err == nil {
 				err = traceJob(contextOf(c), c.OutOrStdout(), names, out, long, records)
 			}

@@ -15,14 +15,29 @@ type Reply struct {
 }
 
 // All asks ranks the same, all at once. Each has so long to answer.
-func All(ctx context.Context, names []Name, request string, each time.Duration) []Reply {
-	list := make([]Reply, len(names))
+func All(ctx context.Context, names []Name, request string, limit time.Duration) []Reply {
+	return each(names, func(n Name) Reply {
+		r := Reply{Name: n}
+		silent := ask(ctx, n, request, limit, func(lines [][]byte) error {
+			r.Lines = lines
+			return nil
+		})
+		if silent != "" {
+			r.Err = errors.New(silent)
+		}
+		return r
+	})
+}
+
+// each asks ranks, mostAtOnce at a time.
+func each[T any](names []Name, ask func(Name) T) []T {
+	list := make([]T, len(names))
 	free := make(chan struct{}, mostAtOnce)
 	var asked sync.WaitGroup
 	for i, n := range names {
 		free <- struct{}{}
 		asked.Go(func() {
-			list[i] = one(ctx, n, request, each)
+			list[i] = ask(n)
 			<-free
 		})
 	}
@@ -30,15 +45,19 @@ func All(ctx context.Context, names []Name, request string, each time.Duration) 
 	return list
 }
 
-func one(ctx context.Context, n Name, request string, each time.Duration) Reply {
-	ctx, cancel := context.WithTimeout(ctx, each)
+// ask asks one rank, and has take read its answer; silent says why it has not answered, or what
+// take says.
+func ask(ctx context.Context, n Name, request string, limit time.Duration, take func(lines [][]byte) error) (silent string) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	lines, pid, err := Ask(ctx, n, request)
-	if err != nil {
-		if pid == 0 {
-			pid = n.PID
+	if err == nil {
+		if err = take(lines); err == nil {
+			return ""
 		}
-		err = errors.New(why(err, pid))
 	}
-	return Reply{n, lines, err}
+	if pid == 0 {
+		pid = n.PID
+	}
+	return why(err, pid)
 }

@@ -16,7 +16,7 @@ type Halted struct {
 // where any runs.
 func Behind(me Name) (list []Halted) {
 	names, _ := Find() // what is not found is not told of
-	names = slices.DeleteFunc(names, func(n Name) bool { return n.Job != me.Job || n.UID != me.UID })
+	names = me.OfJob(names)
 	at := slices.Index(names, me)
 	if at < 0 {
 		return nil

@@ -49,6 +49,16 @@ func isWord(s string) bool {
 	return s != "" && len(s) <= longestJob && strings.Trim(s, "0123456789abcdefghijklmnopqrstuvwxyz") == ""
 }
 
+// OfJob is the names of all ranks of n's job, which is that of one user.
+func (n Name) OfJob(names []Name) (list []Name) {
+	for _, m := range names {
+		if m.Job == n.Job && m.UID == n.UID {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
 // sortNames sorts by job and rank.
 func sortNames(list []Name) {
 	slices.SortFunc(list, func(a, b Name) int {

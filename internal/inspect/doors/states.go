@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
@@ -59,11 +58,15 @@ var metrics = kind[inspect.Metrics]{inspect.RequestMetrics, decodeMetrics,
 // here asks the ranks that have these doors.
 func (k *kind[T]) here(ctx context.Context, names []Name) []T {
 	return each(names, func(n Name) T {
-		answer, silent := ask(ctx, n, k.request, k.decode)
-		if silent == "" {
-			return answer
+		var answer T
+		silent := ask(ctx, n, k.request, limit, func(lines [][]byte) (err error) {
+			answer, err = k.decode(lines[0], n)
+			return err
+		})
+		if silent != "" {
+			return k.silent(n, host(), silent)
 		}
-		return k.silent(n, host(), silent)
+		return answer
 	})
 }
 
@@ -71,38 +74,6 @@ func (k *kind[T]) here(ctx context.Context, names []Name) []T {
 func host() string {
 	name, _ := os.Hostname()
 	return name
-}
-
-// each asks ranks, mostAtOnce at a time.
-func each[T any](names []Name, ask func(Name) T) []T {
-	list := make([]T, len(names))
-	free := make(chan struct{}, mostAtOnce)
-	var asked sync.WaitGroup
-	for i, n := range names {
-		free <- struct{}{}
-		asked.Go(func() {
-			list[i] = ask(n)
-			<-free
-		})
-	}
-	asked.Wait()
-	return list
-}
-
-// ask asks one rank; silent says why it has not answered.
-func ask[T any](ctx context.Context, n Name, request string, decode func([]byte, Name) (T, error)) (answer T, silent string) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	lines, pid, err := Ask(ctx, n, request)
-	if err == nil {
-		if answer, err = decode(lines[0], n); err == nil {
-			return answer, ""
-		}
-	}
-	if pid == 0 {
-		pid = n.PID
-	}
-	return answer, why(err, pid)
 }
 
 // Look is states as one look at a job: those that say why a rank has not answered become entries of
