@@ -182,7 +182,7 @@ func (e *Engine) configure() error {
 	e.sources.init()
 	e.contexts.owner, e.contexts.mask = c.Contexts, c.ContextMask
 	e.peers = make([]*peer, c.Size)
-	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual, Rests: e.markLocked, Parks: e.parksLocked}
+	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual, Parks: e.parksLocked}
 	if c.PollingEnded != nil {
 		w.PollingEnded = e.pollingEndedLocked
 	}

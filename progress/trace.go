@@ -243,7 +243,10 @@ func (t *recording) returned(op wait.Operation, err error) {
 
 // parksLocked follows that a goroutine goes to sleep, or goes on: one that waits for op, or, where
 // that is nil, for the transport.
-func (e *Engine) parksLocked(op wait.Operation, asleep bool) {
+func (e *Engine) parksLocked(op wait.Operation, asleep bool, now time.Time) {
+	if asleep {
+		e.markLocked(now)
+	}
 	t := e.trace
 	switch {
 	case t == nil:

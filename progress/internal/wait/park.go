@@ -66,9 +66,8 @@ func (s *Set) park(ctx context.Context, ev *Event, op Operation, gen uint64, rol
 	}
 	w.op, w.ctx, w.began = op, ctx, *began
 	s.parks++
-	s.rests(now)
 	s.stopwatch.start(now)
-	s.tells(op, true)
+	s.tells(op, true, now)
 	if role && s.cfg.Manual && !s.stopping {
 		s.sleep(ctx, w, gen)
 	} else {
@@ -81,8 +80,9 @@ func (s *Set) park(ctx context.Context, ev *Event, op Operation, gen uint64, rol
 		}
 		s.parkOnChannel(ctx, w)
 	}
-	s.stopwatch.stop(time.Now())
-	s.tells(op, false)
+	now = time.Now()
+	s.stopwatch.stop(now)
+	s.tells(op, false, now)
 	s.freeWaiter(w)
 	return role
 }
@@ -130,14 +130,13 @@ func (s *Set) waitTransport() {
 	if s.e.Refused() {
 		retry = time.AfterFunc(retryTick, s.wakeTransport)
 	}
-	s.rests(time.Now())
 	s.sleeps++
 	s.untimed = retry == nil
-	s.tells(nil, true)
+	s.tells(nil, true, time.Now())
 	s.mu.Unlock()
 	err := s.tr.Wait()
 	s.mu.Lock()
-	s.tells(nil, false)
+	s.tells(nil, false, time.Now())
 	s.untimed = false
 	if retry != nil {
 		retry.Stop()
@@ -147,17 +146,10 @@ func (s *Set) waitTransport() {
 	}
 }
 
-// rests tells the engine that a goroutine is about to sleep.
-func (s *Set) rests(at time.Time) {
-	if s.cfg.Rests != nil {
-		s.cfg.Rests(at)
-	}
-}
-
 // tells tells the engine that who waits for op goes to sleep, or goes on.
-func (s *Set) tells(op Operation, asleep bool) {
+func (s *Set) tells(op Operation, asleep bool, now time.Time) {
 	if s.cfg.Parks != nil {
-		s.cfg.Parks(op, asleep)
+		s.cfg.Parks(op, asleep, now)
 	}
 }
 

@@ -36,13 +36,9 @@ type Config struct {
 	Manual       bool          // no progress goroutine: a waiter sleeps in the transport
 	PollingEnded func()        // called with the lock held when nobody polls any more, unless Set.Large is 0; nil: nothing
 
-	// Rests is called with the lock held, and the time, when a goroutine is about to sleep; nil:
-	// nothing.
-	Rests func(at time.Time)
-
 	// Parks is called with the lock held when a goroutine that waits for op goes to sleep, and when
 	// it goes on; op is nil where it sleeps until the transport has something. nil: nothing.
-	Parks func(op Operation, asleep bool)
+	Parks func(op Operation, asleep bool, now time.Time)
 }
 
 // Set is the goroutines that wait on one engine, the progress goroutine included. Fields without a
