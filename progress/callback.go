@@ -53,7 +53,7 @@ func (c *callback) Reached(rank int) bool {
 	p := c.peers[rank]
 	return p != nil && p.out.Charged() != 0
 }
-func (c *callback) Lost(rank int) bool { return (*Engine)(c).lossOf(rank) != nil }
+func (c *callback) Lost(rank int) bool { return c.peers.loss(rank) != nil }
 func (c *callback) Reach(rank int) {
 	if c.reaches {
 		(*Engine)(c).peer(rank).reach()

@@ -205,7 +205,7 @@ func (e *Engine) receiverLocked(r request) *Op {
 // takeWithdrawn handles WITHDRAWN: the peer has removed the request, and the send ends. Without a
 // WITHDRAW of this rank it is ignored, as the peer may still read the buffer.
 func (p *peer) takeWithdrawn(id uint32) {
-	if op := p.e.requestOfLocked(p.rank, id); op != nil && op.state == opWithdrawing {
+	if op := p.requested(id); op != nil && op.state == opWithdrawing {
 		op.endRequest(Status{}, cmp.Or(p.e.contexts.barredBy(op.tag), ErrCanceled))
 	}
 }

@@ -74,7 +74,7 @@ type Engine struct {
 	posted   *matching.Posted[*Op]
 	fromAny  int               // how many of them are from any of several ranks, see peer.from
 	unexp    *unexpected.Queue // their costs are charged to in of their peers
-	peers    []*peer           // by rank, see Engine.peer
+	peers    peers             // by rank, see Engine.peer
 	made     []*peer           // of them, those that there are, in the order in which they were made
 	dirty    []int             // peers that have something to post again
 	again    []int             // spare backing of dirty

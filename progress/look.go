@@ -302,7 +302,7 @@ func (l *looker) lost() (more bool) {
 	e := l.e
 	l.look.Losses = len(e.lost)
 	for _, rank := range e.lost[:min(len(e.lost), MostListed)] {
-		l.look.Lost = append(l.look.Lost, Loss{rank, e.lossOf(rank)})
+		l.look.Lost = append(l.look.Lost, Loss{rank, e.peers.loss(rank)})
 	}
 	return false
 }

@@ -118,8 +118,8 @@ func (e *Engine) whyNotLocked(src int, tag, mask uint64) error {
 		return e.checkLossesLocked(src)
 	case src >= len(e.peers):
 		return unknownSource(src, len(e.peers))
-	case e.lossOf(src) != nil:
-		return peerError(src, e.lossOf(src))
+	case e.peers.loss(src) != nil:
+		return peerError(src, e.peers.loss(src))
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/tagmatch/tagmatch/internal/trace"
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 	"github.com/tagmatch/tagmatch/transport"
 )
@@ -69,12 +70,25 @@ func (op *Op) endRequest(st Status, err error) {
 	op.endSend(st, err)
 }
 
-// requestOfLocked finds the send that rank src names; nil where that send has ended, or never was
-// one to src.
-func (e *Engine) requestOfLocked(src int, name uint32) *Op {
-	op := e.sends.byWire(name)
-	if op == nil || op.peer != src {
-		e.m.Stale++
+// Fin ends the send whose message the receiver has read, or has discarded.
+func (s *sink) Fin(src int, appCtx uint32) {
+	e := s.engine()
+	p := s.peers.heard(src)
+	if p == nil {
+		s.unheard(src)
+		return
+	}
+	if op := p.requested(appCtx); op != nil {
+		p.sentBytes.rndv += uint64(len(op.buf))
+		op.endRequest(e.sentStatus(op.tag, len(op.buf)), e.contexts.barredBy(op.tag))
+	}
+}
+
+// requested finds the send that p names; nil where that send has ended, or never was one to p.
+func (p *peer) requested(name uint32) *Op {
+	op := p.e.sends.byWire(name)
+	if op == nil || op.peer != p.rank {
+		p.e.m.Stale++
 		return nil
 	}
 	return op
@@ -128,6 +142,57 @@ func checkRndv(src int, h *transport.RndvHdr) (readState, error) {
 		return readState{}, protocolError("rank %d offers %d bytes at %#x", src, h.Len, h.VA)
 	}
 	return readState{src: src, appCtx: h.AppCtx, rkey: h.RKey, va: h.VA, total: h.Len}, nil
+}
+
+func (s *sink) Rndv(src int, h *transport.RndvHdr) {
+	e := s.engine()
+	if p := s.peers.heard(src); p != nil {
+		p.offer(h)
+	} else {
+		s.unheard(src)
+	}
+	e.inv.settle(e, src)
+	s.count(src)
+}
+
+// offer takes a rendezvous request of p.
+func (p *peer) offer(h *transport.RndvHdr) {
+	e := p.e
+	r, err := checkRndv(p.rank, h)
+	if err != nil {
+		p.lose(err)
+		return
+	}
+	r.seq = e.unexp.NextSeq()
+	if p.suspect(h.Tag) && p.misnamed(h.Tag) || p.inspected && p.forged(h.Tag) || !p.charge(unexpected.RecordCost) {
+		return
+	}
+	if t := e.trace; t != nil {
+		t.came(trace.Asked, p, r.seq, h.Tag, h.Len)
+	}
+	op, ok := e.posted.Match(h.Tag)
+	e.inv.received(e, h.Tag, op)
+	var taker *Op
+	if ok && op.kind.probe() {
+		op, taker = op.probed(Status{p.rank, h.Tag, int64(h.Len)})
+		ok = op != nil
+	}
+	if ok {
+		op.unposted()
+		op.read = r
+		op.tag = h.Tag
+		p.consumed(unexpected.RecordCost)
+		op.startRead()
+	} else if taker == nil && e.contexts.refuses(h.Tag) {
+		p.consumed(unexpected.RecordCost)
+		p.fin(r.appCtx)
+	} else {
+		e.unexp.KeepRequest(p.rank, h.Tag, r.seq, r.unmatched())
+		p.kept(r.total)
+		if taker != nil {
+			taker.take(h.Tag)
+		}
+	}
 }
 
 // pull satisfies a receive by an unexpected rendezvous request.
@@ -321,7 +386,7 @@ func (op *Op) failsAlone(err error) bool {
 
 // takeUnreadable handles an UNREADABLE of p: it cannot read the buffer of that send.
 func (p *peer) takeUnreadable(id uint32) {
-	if op := p.e.requestOfLocked(p.rank, id); op != nil {
+	if op := p.requested(id); op != nil {
 		op.endRequest(Status{}, fmt.Errorf("%w: the buffer was unmapped or protected before this send had ended", ErrFault))
 	}
 }

@@ -99,7 +99,7 @@ func (e *Engine) Group(context uint64, m Members) (src int) {
 		if m.Contains(i) {
 			size++
 			g.foreign = g.foreign || !e.off.covers(i)
-			if e.lossOf(i) != nil {
+			if e.peers.loss(i) != nil {
 				g.losses.unacked++
 			}
 		}
@@ -133,7 +133,7 @@ func (e *Engine) AckFailures(src int, ranks ...int) {
 		return
 	}
 	for _, r := range ranks {
-		if r >= 0 && r < len(e.peers) && e.lossOf(r) != nil && g.members.Contains(r) {
+		if r >= 0 && r < len(e.peers) && e.peers.loss(r) != nil && g.members.Contains(r) {
 			g.losses.ack(r)
 		}
 	}

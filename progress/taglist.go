@@ -21,7 +21,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	}
 	listed := op.state == opOffloaded
 	if !listed {
-		e.delAnsweredLocked()
+		s.delAnswered()
 	} else {
 		op.unpost()
 		e.inv.received(e, tag, op)
@@ -180,7 +180,7 @@ func (s *sink) Deleted(id uint64, ok bool) {
 		return
 	}
 	e.off.gone(op)
-	e.delAnsweredLocked()
+	s.delAnswered()
 	e.off.release(op.slot)
 	op.complete(Status{}, op.err)
 }
