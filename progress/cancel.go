@@ -129,12 +129,12 @@ func (e *Engine) awaitGraceLocked(op *Op, gen uint64) bool {
 // memory is gone: these are the answer. One that the device may have matched, without having said
 // so yet, is remembered until it does. A Message that has it is of no more use.
 func (p *peer) takeWithdraw(id uint32) {
-	e, r := p.e, request{p.rank, id}
+	e := p.e
 	if cost, ok := e.unexp.Withdraw(p.rank, id); ok {
 		p.consumed(cost)
-	} else if m := e.held[r]; m != nil {
+	} else if m := e.held[request{p.rank, id}]; m != nil {
 		m.fail(errWithdrawn)
-	} else if op := e.receiverLocked(r); op == nil {
+	} else if op := p.receiver(id); op == nil {
 		p.remember(id)
 		return
 	} else if !op.loseMessage() {
@@ -156,9 +156,12 @@ func (p *peer) remember(id uint32) {
 // mayBeMatched reports whether the device has matched a message of p that may be a rendezvous
 // request: which one, Incomplete tells.
 func (p *peer) mayBeMatched() bool {
-	return slices.ContainsFunc(p.e.off.slots.entries, func(s slotEntry) bool {
-		return s.op != nil && s.op.state == opMatched && s.op.read.src == p.rank && s.op.read.appCtx&rndvName == 0
-	})
+	for op := range p.e.off.slots.ops() {
+		if op.state == opMatched && op.read.src == p.rank && op.read.appCtx&rndvName == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // identified follows that the device has left a request to software, and so told which one it has
@@ -179,24 +182,15 @@ func (p *peer) forgetWithdraws() {
 	}
 }
 
-// receiverLocked finds the receive that has matched a request. The device has not many. Those that
-// read are found by an index, which is kept: it takes less than their Ops, and who has withdrawn
-// one message may withdraw more.
-func (e *Engine) receiverLocked(r request) *Op {
-	if e.readers == nil && e.reads.used != 0 {
-		e.readers = map[request]*Op{}
-		for _, s := range e.reads.entries {
-			if s.op != nil && s.op.state == opReading {
-				e.readers[s.op.read.request()] = s.op
-			}
-		}
-	}
-	if op := e.readers[r]; op != nil || e.off.slots.used == 0 {
+// receiver finds the receive that has matched a request of p. The device has not many.
+func (p *peer) receiver(id uint32) *Op {
+	e, r := p.e, request{p.rank, id}
+	if op := e.reads.of(r); op != nil {
 		return op
 	}
-	for _, s := range e.off.slots.entries {
-		if s.op != nil && s.op.state == opMatched && s.op.read.request() == r {
-			return s.op
+	for op := range e.off.slots.ops() {
+		if op.state == opMatched && op.read.request() == r {
+			return op
 		}
 	}
 	return nil

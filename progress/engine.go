@@ -82,9 +82,7 @@ type Engine struct {
 	contexts contexts
 
 	sends slots // rendezvous sends, by what the peer calls them
-	reads slots // receives that read, by read id
-
-	readers map[request]*Op // those that are in state opReading, by what they read; nil until a sender withdraws one
+	reads reading
 
 	held map[request]*Message // those that have a rendezvous request, by it; nil until there is one
 

@@ -115,7 +115,7 @@ func (p *peer) failReads(err error) {
 		p.readq.remove(op)
 		op.read.err = err
 		if op.read.active == 0 {
-			op.releaseRead()
+			op.e.reads.release(op)
 			op.complete(Status{}, err)
 		}
 	}
@@ -185,25 +185,8 @@ func (e *Engine) failAllLocked(err error) {
 	e.flushers, e.backlog.rooms = nil, nil
 	e.held = nil // nobody can read them any more
 	if e.closed {
-		e.dropReadsLocked(err)
+		e.reads.fail(err)
 		e.off.fail(err)
 	}
 	e.queues.wake()
-}
-
-// dropReadsLocked ends the receives that were reading. The transport is closed, and writes to their
-// buffers no more.
-func (e *Engine) dropReadsLocked(err error) {
-	for i := range e.reads.entries {
-		op := e.reads.entries[i].op
-		if op == nil {
-			continue
-		}
-		op.releaseRead()
-		if op.state == opAbandoned {
-			op.vanish()
-		} else {
-			op.complete(Status{}, err)
-		}
-	}
 }

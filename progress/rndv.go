@@ -218,42 +218,13 @@ func (op *Op) startRead() {
 		op.readEnded()
 		return
 	}
-	if !op.takeRead() {
+	if !op.e.reads.take(op) {
 		// 2^24 reads are under way: to wait for a slot would help nobody. The sender hears of it.
 		op.e.peers[r.src].fin(r.appCtx)
 		op.complete(Status{}, ErrFull)
 		return
 	}
 	op.readMore()
-}
-
-// takeRead gives a receive that reads its slot, and has it found by the name of its message. It
-// returns false if there is no slot.
-func (op *Op) takeRead() bool {
-	e := op.e
-	s, ok := e.reads.take(op)
-	if !ok {
-		return false
-	}
-	op.slot = s
-	if e.readers != nil {
-		e.readers[op.read.request()] = op
-	}
-	return true
-}
-
-// releaseRead frees the slot of a receive that reads, or of an abandoned one.
-func (op *Op) releaseRead() {
-	op.unread()
-	op.e.reads.release(op.slot)
-}
-
-// unread forgets who reads a message, as its receive does not any more.
-func (op *Op) unread() {
-	e := op.e
-	if name := op.read.request(); e.readers != nil && e.readers[name] == op {
-		delete(e.readers, name)
-	}
 }
 
 // readMore posts the reads that are left, or as many as may be under way. False means that there
@@ -327,7 +298,7 @@ func (op *Op) endRead() {
 		op.e.peers[op.read.src].revoked.push(op)
 		return
 	}
-	op.releaseRead()
+	op.e.reads.release(op)
 	op.readEnded()
 }
 

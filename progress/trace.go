@@ -75,9 +75,9 @@ func (e *Engine) StartTrace(records int) error {
 	if e.trace != nil {
 		return ErrTracing
 	}
-	for _, s := range e.off.slots.entries {
-		if s.op != nil && s.op.state == opMatched {
-			t.owe(&s.op.read, 1)
+	for op := range e.off.slots.ops() {
+		if op.state == opMatched {
+			t.owe(&op.read, 1)
 		}
 	}
 	t.from = time.Now()
