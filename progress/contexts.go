@@ -147,7 +147,11 @@ func (e *Engine) refuseLocked(context uint64, cause error) {
 		c.retired = map[uint64]error{}
 	}
 	c.retired[context], e.unusual = cause, true
-	e.failReceivesLocked(func(op *Op) bool { return c.only(op.mask) && c.of(op.tag) == context }, cause)
+	for _, op := range e.posted.All() {
+		if c.only(op.mask) && c.of(op.tag) == context {
+			op.fail(cause)
+		}
+	}
 	for m, ok := e.unexp.Match(context, c.mask); ok; m, ok = e.unexp.Match(context, c.mask) {
 		p, rndv, name := e.peers[m.Src], m.Rndv, m.Name
 		e.dropLocked(m)

@@ -102,7 +102,6 @@ type Engine struct {
 
 	backlog   backlog
 	flushers  []*Op
-	lost      []int  // in order of loss
 	unusual   bool   // it is broken, reaches, or has retired contexts or lost ranks: see checkRecvLocked
 	reaches   bool   // see ReachAwaited
 	broken    error  // why new operations fail: closed, aborted, transport failure
@@ -177,7 +176,7 @@ func (e *Engine) configure() error {
 	e.sends.init(sendSlots, &e.wait.Large)
 	e.reads.init(readSlots, &e.wait.Large)
 	e.backlog.limit = c.SendLimit
-	e.sources.init()
+	e.sources.init(c.Size)
 	e.contexts.owner, e.contexts.mask = c.Contexts, c.ContextMask
 	e.peers = make([]*peer, c.Size)
 	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual, Parks: e.parksLocked}

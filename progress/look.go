@@ -299,11 +299,9 @@ func (l *looker) peer(p *peer) {
 }
 
 func (l *looker) lost() (more bool) {
-	e := l.e
-	l.look.Losses = len(e.lost)
-	for _, rank := range e.lost[:min(len(e.lost), MostListed)] {
-		l.look.Lost = append(l.look.Lost, Loss{rank, e.peers.loss(rank)})
-	}
+	lost := l.e.sources.lost
+	l.look.Losses = len(lost)
+	l.look.Lost = slices.Clone(lost[:min(len(lost), MostListed)])
 	return false
 }
 
@@ -311,19 +309,19 @@ func (l *looker) lost() (more bool) {
 func (l *looker) unacked() piece {
 	i := 0
 	return func() bool {
-		e := l.e
-		if i >= len(e.sources.groups) || len(e.lost) == 0 {
+		s := &l.e.sources
+		if i >= len(s.groups) || len(s.lost) == 0 {
 			return false
 		}
-		g := &e.sources.groups[i]
+		g := &s.groups[i]
 		i++
 		if g.members == nil || g.losses.unacked == 0 {
 			return true
 		}
 		u := Unacked{Context: g.context}
-		for _, rank := range e.lost[:min(len(e.lost), MostListed)] {
-			if _, acked := g.losses.acked[rank]; !acked && g.members.Contains(rank) {
-				u.Ranks = append(u.Ranks, rank)
+		for _, lost := range s.lost[:min(len(s.lost), MostListed)] {
+			if g.unacked(lost.Rank) {
+				u.Ranks = append(u.Ranks, lost.Rank)
 			}
 		}
 		l.look.Unacked = append(l.look.Unacked, u)

@@ -115,7 +115,7 @@ func (e *Engine) whyNotLocked(src int, tag, mask uint64) error {
 	case e.contexts.closed(tag, mask) != nil:
 		return e.contexts.closed(tag, mask)
 	case src <= AnySource:
-		return e.checkLossesLocked(src)
+		return e.sources.check(src)
 	case src >= len(e.peers):
 		return unknownSource(src, len(e.peers))
 	case e.peers.loss(src) != nil:
