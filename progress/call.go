@@ -43,7 +43,7 @@ func (e *Engine) finishedLocked(op *Op, err error) (Status, error) {
 		return op.consumeLocked()
 	}
 	op.cancel()
-	e.reclaimLocked(op, op.Gen())
+	op.reclaim(op.Gen())
 	st, opErr := op.consumeLocked()
 	switch opErr {
 	case ErrCanceled:

@@ -43,7 +43,7 @@ func (op *Op) withdraw() {
 // much less; then exactly one of both sides has the message.
 const revokeGrace = 50 * time.Millisecond
 
-// graceByClock bounds the wait for a receiver that is to answer for a send, see reclaimLocked.
+// graceByClock bounds the wait for a receiver that is to answer for a send, see reclaim.
 func graceByClock() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), revokeGrace)
 }
@@ -75,32 +75,33 @@ func init() {
 // before it waits: more than a chunk takes that is not interrupted.
 const copyTime = time.Millisecond
 
-// reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous
+// reclaim waits for the end of a blocking call's operation that was cancelled. A rendezvous
 // request that its receiver does not answer in time, because it is stopped, does not call the
 // library or has a device that reads, is revoked: the buffer is deregistered, so that the read
 // fails. A receiver that makes progress answers then. A receive whose message is being read
 // requeues it unless another waits for it; a sender that is stopped in the middle of a copy is
 // waited for.
-func (e *Engine) reclaimLocked(op *Op, gen uint64) {
+func (op *Op) reclaim(gen uint64) {
+	e := op.e
 	if op.state == opWithdrawing && e.caps.Revoke {
-		if e.awaitGraceLocked(op, gen) {
+		if op.awaitGrace(gen) {
 			return
 		}
 		op.deregister()
-		if !e.awaitGraceLocked(op, gen) {
+		if !op.awaitGrace(gen) {
 			op.endRequest(Status{}, errRevoked)
 		}
 		return
 	}
-	if e.caps.Revoke && e.abandonLocked(op, gen) {
+	if e.caps.Revoke && op.stopsReading(gen) {
 		return
 	}
 	_ = e.wait.Await(context.Background(), &op.Event, op, gen)
 }
 
-// abandonLocked abandons op if it is reading, as soon as the sender's processor is not in the
-// middle of a copy to its buffer. It reports whether op has ended.
-func (e *Engine) abandonLocked(op *Op, gen uint64) bool {
+// stopsReading abandons op if it is reading, as soon as the sender's processor is not in the middle
+// of a copy to its buffer. It reports whether op has ended.
+func (op *Op) stopsReading(gen uint64) bool {
 	for start := time.Now(); op.state == opReading; {
 		switch ended, busy := op.abandon(); {
 		case ended:
@@ -108,20 +109,20 @@ func (e *Engine) abandonLocked(op *Op, gen uint64) bool {
 		case !busy:
 			return false
 		case time.Since(start) < copyTime:
-			e.pollLocked()
-		case e.awaitGraceLocked(op, gen):
+			op.e.pollLocked()
+		case op.awaitGrace(gen):
 			return true
 		}
 	}
 	return false
 }
 
-// awaitGraceLocked waits for the end of op while its receiver may take its time, and reports
-// whether it has ended.
-func (e *Engine) awaitGraceLocked(op *Op, gen uint64) bool {
-	ctx, cancel := e.cfg.grace()
+// awaitGrace waits for the end of op while its receiver may take its time, and reports whether it
+// has ended.
+func (op *Op) awaitGrace(gen uint64) bool {
+	ctx, cancel := op.e.cfg.grace()
 	defer cancel()
-	return e.wait.Await(ctx, &op.Event, op, gen) == nil
+	return op.e.wait.Await(ctx, &op.Event, op, gen) == nil
 }
 
 // takeWithdraw handles p's WITHDRAW. A receive that is reading the message goes back to its place.
