@@ -251,7 +251,7 @@ func post(e *Engine, tag uint64) {
 func requeue(e *Engine, tag uint64) {
 	m, _ := e.unexp.Match(tag, exact)
 	r := readState{src: int(m.Src), appCtx: m.Name, seq: m.Seq}
-	e.dropLocked(m)
+	e.peers[m.Src].drop(m)
 	e.unexp.Requeue(r.src, tag, r.seq, r.unmatched())
 }
 

@@ -132,7 +132,7 @@ func (e *Engine) confineLocked(context uint64, m Members) {
 		}
 		if u, ok := e.unexp.Match(tag, ^uint64(0)); ok { // a request goes with its sender
 			p := e.peers[u.Src]
-			e.dropLocked(u)
+			p.drop(u)
 			p.intrudes(tag)
 			e.tr.Wake() // as in PeerLost
 		}
@@ -154,7 +154,7 @@ func (e *Engine) refuseLocked(context uint64, cause error) {
 	}
 	for m, ok := e.unexp.Match(context, c.mask); ok; m, ok = e.unexp.Match(context, c.mask) {
 		p, rndv, name := e.peers[m.Src], m.Rndv, m.Name
-		e.dropLocked(m)
+		p.drop(m)
 		if rndv {
 			p.fin(name)
 		}

@@ -91,6 +91,16 @@ func (m *Metrics) failed(err error) {
 	}
 }
 
+// truncated counts a receive that got n bytes of a message of length total, and returns its error;
+// nil where these are all.
+func (m *Metrics) truncated(n int, total uint64) error {
+	if uint64(n) < total {
+		m.Truncated++
+		return &truncation{total, uint64(n)}
+	}
+	return nil
+}
+
 // Metrics returns the counters as they are now.
 func (e *Engine) Metrics() Metrics {
 	var t Traffic

@@ -202,7 +202,7 @@ func (op *Op) pull(m *unexpected.Message) {
 	}
 	op.read = requested(m)
 	op.tag = m.Tag
-	op.e.dropLocked(m)
+	op.e.peers[m.Src].drop(m)
 	op.startRead()
 }
 
@@ -322,7 +322,7 @@ func (op *Op) readEnded() {
 	}
 	p.fin(r.appCtx)
 	p.cameRndv(r.total)
-	op.complete(Status{r.src, op.tag, int64(r.total)}, e.truncatedLocked(int(r.want), r.total))
+	op.complete(Status{r.src, op.tag, int64(r.total)}, e.m.truncated(int(r.want), r.total))
 }
 
 // failsAlone handles a receive whose reads have ended with err, if that concerns its message alone.

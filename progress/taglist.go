@@ -80,7 +80,7 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 		p.cameRndv(n)
 	}
 	got := min(n, uint64(len(op.buf)))
-	op.complete(Status{p.rank, op.tag, int64(n)}, e.truncatedLocked(int(got), n))
+	op.complete(Status{p.rank, op.tag, int64(n)}, e.m.truncated(int(got), n))
 }
 
 // Incomplete takes over the read of a rendezvous request that the device has matched, and leaves to
