@@ -67,7 +67,7 @@ func (c *callback) Reuse(context uint64) {
 func (c *callback) Forget(src int) {
 	if src < AnySource {
 		g := c.sources.group(src)
-		c.contexts.confine(g.context, nil)
+		c.contexts.allow(g.context, nil)
 		*g = sourceGroup{}
 	}
 }

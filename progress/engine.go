@@ -177,9 +177,9 @@ func (e *Engine) configure() error {
 	e.reads.init(readSlots, &e.wait.Large)
 	e.backlog.limit = c.SendLimit
 	e.sources.init(c.Size)
-	e.contexts.owner, e.contexts.mask = c.Contexts, c.ContextMask
+	e.contexts.e, e.contexts.owner, e.contexts.mask = e, c.Contexts, c.ContextMask
 	e.peers = make([]*peer, c.Size)
-	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual, Parks: e.parksLocked}
+	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual, Parks: (*waitEngine)(e).parks}
 	if c.PollingEnded != nil {
 		w.PollingEnded = e.pollingEndedLocked
 	}
@@ -246,7 +246,7 @@ type waitEngine Engine
 
 // Refused is false where flushes wait for what ends by an event, a connection for example.
 func (w *waitEngine) Refused() bool {
-	return len(w.dirty) != 0 || len(w.flushers) != 0 && w.sends.used == 0 && !(*Engine)(w).busyLocked()
+	return len(w.dirty) != 0 || len(w.flushers) != 0 && w.sends.used == 0 && !w.backlog.busy()
 }
 
 func (w *waitEngine) Broken() bool { return w.broken != nil }
@@ -278,16 +278,16 @@ func (w *waitEngine) Poll() int {
 		w.Fail(fmt.Errorf("progress: transport failed: %w", err))
 	}
 	if len(e.dirty) != 0 {
-		n += e.retryLocked()
+		n += w.retry()
 	}
 	if e.off.restless(n) && e.broken == nil {
 		n += e.off.tend(n)
 	}
 	if len(e.contexts.retiring) != 0 {
-		e.contexts.tellIdle(e) // before it is flushed, which what this sends has to be too
+		e.contexts.tellIdle() // before it is flushed, which what this sends has to be too
 	}
 	if len(e.flushers) != 0 {
-		e.flushedLocked()
+		w.endFlushes()
 	}
 	e.inv.polled(e, n)
 	return n

@@ -113,7 +113,7 @@ func (e *Engine) Group(context uint64, m Members) (src int) {
 		}
 	}
 	if size != len(e.peers) {
-		e.confineLocked(context, m)
+		e.contexts.confine(context, m)
 	}
 	return e.sources.add(g)
 }

@@ -241,13 +241,13 @@ func (t *recording) returned(op wait.Operation, err error) {
 	}
 }
 
-// parksLocked follows that a goroutine goes to sleep, or goes on: one that waits for op, or, where
-// that is nil, for the transport.
-func (e *Engine) parksLocked(op wait.Operation, asleep bool, now time.Time) {
+// parks follows that a goroutine goes to sleep, or goes on: one that waits for op, or, where that is
+// nil, for the transport.
+func (w *waitEngine) parks(op wait.Operation, asleep bool, now time.Time) {
 	if asleep {
-		e.markLocked(now)
+		(*Engine)(w).markLocked(now)
 	}
-	t := e.trace
+	t := w.trace
 	switch {
 	case t == nil:
 	case op == nil && asleep:
