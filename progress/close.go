@@ -65,10 +65,10 @@ func (e *Engine) close(cause error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.closing { // the program may still ask for what has failed
-		e.warnForgotten()
 		e.inv.warnOpen(e)
 	}
-	if e.broken == nil {
+	if e.broken == nil { // what a failure has ended programs need not complete
+		e.pools.warnForgotten(e.log, e.cfg.Rank, e.entered.underWay())
 		e.broken, e.unusual = cause, true
 		for _, p := range e.made { // polls go on until Stop returns, and find these no more
 			p.failReads(cause)

@@ -86,9 +86,7 @@ type Engine struct {
 
 	held map[request]*Message // those that have a rendezvous request, by it; nil until there is one
 
-	ops    opPool // of Requests
-	sent   opPool // of Requests that have ended at once
-	calls  opPool // of calls that wait
+	pools  pools
 	queues queues
 
 	chain    chain
@@ -114,7 +112,7 @@ type Engine struct {
 	m         Metrics // those that are counted at once, see Metrics
 	closeOnce sync.Once
 	closeErr  error
-	entered   [opStates]uint64 // operations that came to each state
+	entered   stateCounts
 	marks     marks
 }
 
@@ -132,7 +130,7 @@ func New(cfg Config, newTransport func(sink transport.Sink) (transport.Transport
 		return nil, fmt.Errorf("progress: transport: %w", err)
 	}
 	e.tr, e.caps = tr, tr.Caps()
-	e.ops.e, e.calls.e, e.sent.e, e.sent.born, e.queues.e = e, e, e, true, e
+	e.pools.ops.e, e.pools.calls.e, e.pools.sent.e, e.pools.sent.born, e.queues.e = e, e, e, true, e
 	e.stages.most, e.vectors.most = keptStages, keptVectors
 	if err := e.configure(); err != nil {
 		_ = tr.Close()

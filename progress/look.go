@@ -377,7 +377,7 @@ func (l *looker) settle() (more bool) {
 }
 
 func (l *looker) open() (more bool) {
-	l.look.Open = l.e.openLocked(freeMost)
+	l.look.Open = l.e.pools.open(l.e.entered.underWay(), freeMost)
 	return false
 }
 

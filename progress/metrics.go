@@ -44,7 +44,7 @@ type Counters struct {
 	QueuedBytes     int64 // memory that sends take which wait for room or credit
 	HeldNow         int   // peers that sends are held up to
 	OperationsNow   int   // under way, and UnreportedNow
-	UnreportedNow   int   // see Engine.openLocked
+	UnreportedNow   int   // see pools.open
 	OldestWait      time.Duration
 
 	UnexpectedBySize [SizeClasses]uint64
@@ -120,8 +120,9 @@ func (e *Engine) Metrics() Metrics {
 	m.EagerSentBytes, m.EagerReceivedBytes = t.EagerSent, t.EagerReceived
 	m.RndvSentBytes, m.RndvReceivedBytes = t.RndvSent, t.RndvReceived
 	m.Waited, m.OldestWait = e.wait.Waited(time.Now()), oldest
-	m.UnreportedNow = e.openLocked(freeMost)
-	m.OperationsNow = e.underWayLocked() + m.UnreportedNow
+	m.OperationsNow = e.entered.underWay()
+	m.UnreportedNow = e.pools.open(m.OperationsNow, freeMost)
+	m.OperationsNow += m.UnreportedNow
 	return m
 }
 

@@ -236,7 +236,7 @@ func (t *recording) call(kind trace.Kind, op wait.Operation) { t.add(kind, nameO
 
 // returned follows that a goroutine does not wait any more. That a request has ended says it too.
 func (t *recording) returned(op wait.Operation, err error) {
-	if own, one := op.(*Op); !one || err != nil || own.pool == &own.e.calls {
+	if own, one := op.(*Op); !one || err != nil || own.pool == &own.e.pools.calls {
 		t.call(trace.Returned, op)
 	}
 }

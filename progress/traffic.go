@@ -65,21 +65,3 @@ func (e *Engine) oldestWait(now time.Time) (age time.Duration) {
 	})
 	return age
 }
-
-// underWayLocked is how many operations have begun and not ended, of calls that wait too.
-func (e *Engine) underWayLocked() int { return int(e.entered[opNew] - e.entered[opEnded]) }
-
-// openLocked is about how many requests have ended whose outcome nobody has taken, those that a
-// Queue has to report among them: operations that are neither under way nor in a pool. It is 0
-// where the engine keeps memory for more than most others, as there have been many then.
-func (e *Engine) openLocked(most int) (n int) {
-	ops, ok := e.ops.outside(most)
-	calls, too := e.calls.outside(most)
-	if ok && too {
-		n = max(0, ops+calls-e.underWayLocked())
-	}
-	if sent, ok := e.sent.outside(most); ok {
-		n += sent
-	}
-	return n
-}
