@@ -44,24 +44,24 @@ func (e *Engine) Traffic() (list []Traffic) {
 // eachTraffic visits all peers, and takes the lock for some at a time.
 func (e *Engine) eachTraffic(visit func(Traffic)) {
 	from := 0
-	e.inPieces(func() (more bool) {
+	piece(func() (more bool) {
 		to := min(from+pieceMost, len(e.made))
 		for _, p := range e.made[from:to] {
 			visit(Traffic{p.rank, p.sentBytes.eager, p.cameBytes.eager, p.sentBytes.rndv, p.cameBytes.rndv})
 		}
 		from = to
 		return from < len(e.made)
-	})
+	}).each(&e.mu, nil)
 }
 
 // oldestWait is for how long a goroutine has waited, of those that wait at the time now; 0: none
 // does.
 func (e *Engine) oldestWait(now time.Time) (age time.Duration) {
 	skip := 0
-	e.inPieces(func() (more bool) {
+	piece(func() (more bool) {
 		more = e.wait.Began(skip, pieceMost, func(began time.Time) { age = max(age, now.Sub(began)) })
 		skip += pieceMost
 		return more
-	})
+	}).each(&e.mu, nil)
 	return age
 }
