@@ -23,17 +23,17 @@ type chained struct {
 	mark uint32
 }
 
-// chainLocked adds a send to the chain if it need not wait. What is there and goes elsewhere is
-// posted.
-func (e *Engine) chainLocked(dst int, tag uint64, buf []byte, mark uint32, out *Request) bool {
+// add adds a send to the chain if it need not wait. What is there and goes elsewhere is posted.
+func (p *Poster) add(dst int, tag uint64, buf []byte, mark uint32, out *Request) bool {
+	e := p.e
 	c := &e.chain
 	if len(buf) > e.cfg.EagerLimit {
 		return false
 	}
 	if c.n != 0 && (c.to.rank != dst || c.n == len(c.msgs)) {
-		e.postChainLocked()
+		p.post()
 	}
-	if c.n == 0 && !e.beginChainLocked(dst) {
+	if c.n == 0 && !p.begin(dst) {
 		return false
 	}
 	cost := c.cost + unexpected.EagerCost(len(buf))
@@ -49,38 +49,39 @@ func (e *Engine) chainLocked(dst int, tag uint64, buf []byte, mark uint32, out *
 	return true
 }
 
-// beginChainLocked makes the chain, which is empty, one to dst, and reports whether sends to dst
-// need not wait. That stays so as long as the lock is held.
-func (e *Engine) beginChainLocked(dst int) bool {
+// begin makes the chain, which is empty, one to dst, and reports whether sends to dst need not wait.
+// That stays so as long as the lock is held.
+func (p *Poster) begin(dst int) bool {
+	e := p.e
 	if uint(dst) >= uint(len(e.peers)) || e.broken != nil {
 		return false
 	}
-	p := e.peers[dst]
-	e.chain.to = p
-	return p != nil && p.lost == nil && p.out.Empty()
+	to := e.peers[dst]
+	e.chain.to = to
+	return to != nil && to.lost == nil && to.out.Empty()
 }
 
-// postChainLocked posts the chain. Messages that the transport does not take then are sent as
-// single ones are.
-func (e *Engine) postChainLocked() {
+// post posts the chain. Messages that the transport does not take then are sent as single ones are.
+func (p *Poster) post() {
+	e := p.e
 	c := &e.chain
 	if c.n == 0 {
 		return
 	}
-	p, msgs := c.to, c.msgs[:c.n]
-	sent := e.tr.SendEagers(p.rank, uint32(e.cfg.Rank), msgs)
+	to, msgs := c.to, c.msgs[:c.n]
+	sent := e.tr.SendEagers(to.rank, uint32(e.cfg.Rank), msgs)
 	e.m.EagerSent += uint64(sent)
 	for i := range msgs {
 		m, o := &msgs[i], &c.outs[i]
 		if i < sent {
-			p.out.Charge(unexpected.EagerCost(len(m.Payload)))
-			p.sentBytes.eager += uint64(len(m.Payload))
+			to.out.Charge(unexpected.EagerCost(len(m.Payload)))
+			to.sentBytes.eager += uint64(len(m.Payload))
 			if t := e.trace; t != nil {
-				t.sent(trace.Sent, p, 0, m.Tag, len(m.Payload))
+				t.sent(trace.Sent, to, 0, m.Tag, len(m.Payload))
 			}
-			*o.out = e.sentLocked(p.rank, m.Tag, m.Payload).request().Mark(o.mark)
+			*o.out = e.sentLocked(to.rank, m.Tag, m.Payload).request().Mark(o.mark)
 		} else {
-			*o.out = e.isendLocked(p.rank, m.Tag, m.Payload).Mark(o.mark)
+			*o.out = e.isendLocked(to.rank, m.Tag, m.Payload).Mark(o.mark)
 		}
 		m.Payload, o.out = nil, nil
 	}

@@ -20,8 +20,8 @@ func (e *Engine) Poster() Poster {
 // so the request, with that mark, is in out at the end of Done, or before.
 func (p *Poster) Isend(dst int, tag uint64, buf []byte, mark uint32, out *Request) {
 	e := p.e
-	if p.turn(); !e.chainLocked(dst, tag, buf, mark, out) {
-		e.postChainLocked()
+	if p.turn(); !p.add(dst, tag, buf, mark, out) {
+		p.post()
 		*out = e.isendLocked(dst, tag, buf).Mark(mark)
 	}
 }
@@ -50,7 +50,7 @@ func (p *Poster) yield() {
 
 // Done ends the use of the lock.
 func (p *Poster) Done() {
-	p.e.postChainLocked()
+	p.post()
 	p.e.leaveLocked()
 	p.e.mu.Unlock()
 }
