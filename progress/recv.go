@@ -101,27 +101,23 @@ func (e *Engine) checkRecvLocked(src int, tag, mask uint64) error {
 }
 
 func (e *Engine) unusualRecvLocked(src int, tag, mask uint64) error {
-	err := e.whyNotLocked(src, tag, mask)
+	var err error
+	switch closed := e.contexts.closed(tag, mask); {
+	case e.broken != nil:
+		err = e.broken
+	case closed != nil:
+		err = closed
+	case src <= AnySource:
+		err = e.sources.check(src)
+	case src >= len(e.peers):
+		err = unknownSource(src, len(e.peers))
+	case e.peers.loss(src) != nil:
+		err = peerError(src, e.peers.loss(src))
+	}
 	if err == nil && e.reaches {
 		e.reachLocked(src)
 	}
 	return err
-}
-
-func (e *Engine) whyNotLocked(src int, tag, mask uint64) error {
-	switch {
-	case e.broken != nil:
-		return e.broken
-	case e.contexts.closed(tag, mask) != nil:
-		return e.contexts.closed(tag, mask)
-	case src <= AnySource:
-		return e.sources.check(src)
-	case src >= len(e.peers):
-		return unknownSource(src, len(e.peers))
-	case e.peers.loss(src) != nil:
-		return peerError(src, e.peers.loss(src))
-	}
-	return nil
 }
 
 func unknownSource(src, size int) error {
