@@ -154,8 +154,8 @@ type piece func() (more bool)
 
 func (p piece) look() (more bool) { return p() }
 
-// each looks at a part after the other, and holds the lock for one at a time. Without it then
-// follows each, unless it is nil.
+// each looks at all parts, and holds the lock for one at a time. After each it calls then, unless
+// that is nil, without the lock.
 func (p piece) each(mu *wait.Lock, then func()) {
 	for more := true; more; {
 		mu.Lock()

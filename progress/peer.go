@@ -66,8 +66,7 @@ func (p *peer) meet() error { return p.e.tr.SendCtrl(p.rank, nil) }
 // peers are by rank; nil where nothing is known of one.
 type peers []*peer
 
-// known returns what is known of a rank that a transport names; nil where that is nothing. It is
-// small enough to be inlined.
+// known returns what is known of a rank that a transport names; nil where that is nothing.
 func (l peers) known(rank int) *peer {
 	if uint(rank) < uint(len(l)) {
 		return l[rank]
@@ -75,7 +74,8 @@ func (l peers) known(rank int) *peer {
 	return nil
 }
 
-// heard is known without those that are lost. It is small enough to be inlined.
+// heard returns the peer that a message is of; nil where its rank is lost, or nothing is known of
+// it. It is small enough to be inlined.
 func (l peers) heard(rank int) *peer {
 	if p := l.known(rank); p != nil && p.lost == nil {
 		return p

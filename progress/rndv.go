@@ -144,6 +144,7 @@ func checkRndv(src int, h *transport.RndvHdr) (readState, error) {
 	return readState{src: src, appCtx: h.AppCtx, rkey: h.RKey, va: h.VA, total: h.Len}, nil
 }
 
+// Rndv takes a rendezvous request. What a device has matched comes as Matched instead.
 func (s *sink) Rndv(src int, h *transport.RndvHdr) {
 	e := s.engine()
 	if p := s.peers.heard(src); p != nil {
