@@ -80,8 +80,7 @@ type chained struct {
 
 // add adds a send to the chain if it need not wait. What is there and goes elsewhere is posted.
 func (p *Poster) add(dst int, tag uint64, buf []byte, mark uint32, out *Request) bool {
-	e := p.e
-	c := &e.chain
+	e, c := p.e, &p.e.chain
 	if len(buf) > e.cfg.EagerLimit {
 		return false
 	}
@@ -118,8 +117,7 @@ func (p *Poster) begin(dst int) bool {
 
 // post posts the chain. Messages that the transport does not take then are sent as single ones are.
 func (p *Poster) post() {
-	e := p.e
-	c := &e.chain
+	e, c := p.e, &p.e.chain
 	if c.n == 0 {
 		return
 	}
