@@ -46,10 +46,10 @@ func (op *Op) stopReading() bool {
 		p.readq.remove(op)
 	}
 	if r.active == 0 {
-		op.releaseRead()
+		op.e.reads.release(op)
 		return true
 	}
-	op.unread()
+	e.reads.forget(op)
 	abandoned := e.newOpLocked(noteAbandoned, r.src, op.tag, 0, nil)
 	abandoned.slot, abandoned.read = op.slot, r
 	abandoned.move(opAbandoned)
@@ -80,7 +80,7 @@ func (p *peer) takeBack(r *readState, tag uint64) {
 // abandoned counts the end of a read whose receive has ended before.
 func (op *Op) abandoned() {
 	if op.read.active == 0 {
-		op.releaseRead()
+		op.e.reads.release(op)
 		op.vanish()
 	}
 }

@@ -16,7 +16,7 @@ func (c *callback) Bar(context uint64, cause error) {
 	}
 	e.contexts.barred[context] = cause
 	if e.contexts.retired[context] == nil {
-		e.refuseLocked(context, cause)
+		e.contexts.refuse(context, cause)
 	}
 	for name, m := range e.held {
 		if e.contexts.of(m.status.Tag) == context {
@@ -24,15 +24,16 @@ func (c *callback) Bar(context uint64, cause error) {
 			e.peers[name.src].fin(name.appCtx)
 		}
 	}
-	e.barSendsLocked(context, cause)
+	e.contexts.barSends(context, cause)
 }
 
-// barSendsLocked ends the sends of a context. All that wait in queues leave them before others may
-// be sent in their place.
-func (e *Engine) barSendsLocked(context uint64, cause error) {
+// barSends ends the sends of a context. All that wait in queues leave them before others may be sent
+// in their place.
+func (c *contexts) barSends(context uint64, cause error) {
+	e := c.e
 	var sends []*Op
 	for op := range e.opsLocked() {
-		if (op.state == opQueued || op.state == opRequested) && e.contexts.of(op.tag) == context {
+		if (op.state == opQueued || op.state == opRequested) && c.of(op.tag) == context {
 			sends = append(sends, op)
 		}
 	}

@@ -43,7 +43,7 @@ func (e *Engine) finishedLocked(op *Op, err error) (Status, error) {
 		return op.consumeLocked()
 	}
 	op.cancel()
-	e.reclaimLocked(op, op.Gen())
+	op.reclaim(op.Gen())
 	st, opErr := op.consumeLocked()
 	switch opErr {
 	case ErrCanceled:
@@ -72,5 +72,24 @@ func (e *Engine) waitLocked(ctx context.Context, ev *wait.Event, op wait.Operati
 	if t := e.trace; t != nil {
 		t.returned(op, err)
 	}
+	return err
+}
+
+// waitIn waits in a list of calls until what they wait for has come; unless, which may be nil,
+// reports under the lock that it is there.
+func (e *Engine) waitIn(ctx context.Context, state opState, list *[]*Op, unless func() bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.broken != nil || unless != nil && unless() {
+		return e.broken
+	}
+	op := e.newOpLocked(noteFlush, AnySource, 0, 0, nil)
+	op.move(state)
+	*list = append(*list, op)
+	e.wait.Retry()
+	_, err := e.finishedLocked(op, e.waitLocked(ctx, &op.Event, op, op.Gen()))
 	return err
 }

@@ -53,7 +53,7 @@ func (c *callback) Reached(rank int) bool {
 	p := c.peers[rank]
 	return p != nil && p.out.Charged() != 0
 }
-func (c *callback) Lost(rank int) bool { return (*Engine)(c).lossOf(rank) != nil }
+func (c *callback) Lost(rank int) bool { return c.peers.loss(rank) != nil }
 func (c *callback) Reach(rank int) {
 	if c.reaches {
 		(*Engine)(c).peer(rank).reach()
@@ -67,7 +67,7 @@ func (c *callback) Reuse(context uint64) {
 func (c *callback) Forget(src int) {
 	if src < AnySource {
 		g := c.sources.group(src)
-		c.contexts.confine(g.context, nil)
+		c.contexts.allow(g.context, nil)
 		*g = sourceGroup{}
 	}
 }

@@ -43,7 +43,7 @@ func (op *Op) withdraw() {
 // much less; then exactly one of both sides has the message.
 const revokeGrace = 50 * time.Millisecond
 
-// graceByClock bounds the wait for a receiver that is to answer for a send, see reclaimLocked.
+// graceByClock bounds the wait for a receiver that is to answer for a send, see reclaim.
 func graceByClock() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), revokeGrace)
 }
@@ -75,32 +75,33 @@ func init() {
 // before it waits: more than a chunk takes that is not interrupted.
 const copyTime = time.Millisecond
 
-// reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous
+// reclaim waits for the end of a blocking call's operation that was cancelled. A rendezvous
 // request that its receiver does not answer in time, because it is stopped, does not call the
 // library or has a device that reads, is revoked: the buffer is deregistered, so that the read
 // fails. A receiver that makes progress answers then. A receive whose message is being read
 // requeues it unless another waits for it; a sender that is stopped in the middle of a copy is
 // waited for.
-func (e *Engine) reclaimLocked(op *Op, gen uint64) {
+func (op *Op) reclaim(gen uint64) {
+	e := op.e
 	if op.state == opWithdrawing && e.caps.Revoke {
-		if e.awaitGraceLocked(op, gen) {
+		if op.awaitGrace(gen) {
 			return
 		}
 		op.deregister()
-		if !e.awaitGraceLocked(op, gen) {
+		if !op.awaitGrace(gen) {
 			op.endRequest(Status{}, errRevoked)
 		}
 		return
 	}
-	if e.caps.Revoke && e.abandonLocked(op, gen) {
+	if e.caps.Revoke && op.stopsReading(gen) {
 		return
 	}
 	_ = e.wait.Await(context.Background(), &op.Event, op, gen)
 }
 
-// abandonLocked abandons op if it is reading, as soon as the sender's processor is not in the
-// middle of a copy to its buffer. It reports whether op has ended.
-func (e *Engine) abandonLocked(op *Op, gen uint64) bool {
+// stopsReading abandons op if it is reading, as soon as the sender's processor is not in the middle
+// of a copy to its buffer. It reports whether op has ended.
+func (op *Op) stopsReading(gen uint64) bool {
 	for start := time.Now(); op.state == opReading; {
 		switch ended, busy := op.abandon(); {
 		case ended:
@@ -108,20 +109,20 @@ func (e *Engine) abandonLocked(op *Op, gen uint64) bool {
 		case !busy:
 			return false
 		case time.Since(start) < copyTime:
-			e.pollLocked()
-		case e.awaitGraceLocked(op, gen):
+			op.e.pollLocked()
+		case op.awaitGrace(gen):
 			return true
 		}
 	}
 	return false
 }
 
-// awaitGraceLocked waits for the end of op while its receiver may take its time, and reports
-// whether it has ended.
-func (e *Engine) awaitGraceLocked(op *Op, gen uint64) bool {
-	ctx, cancel := e.cfg.grace()
+// awaitGrace waits for the end of op while its receiver may take its time, and reports whether it
+// has ended.
+func (op *Op) awaitGrace(gen uint64) bool {
+	ctx, cancel := op.e.cfg.grace()
 	defer cancel()
-	return e.wait.Await(ctx, &op.Event, op, gen) == nil
+	return op.e.wait.Await(ctx, &op.Event, op, gen) == nil
 }
 
 // takeWithdraw handles p's WITHDRAW. A receive that is reading the message goes back to its place.
@@ -129,12 +130,12 @@ func (e *Engine) awaitGraceLocked(op *Op, gen uint64) bool {
 // memory is gone: these are the answer. One that the device may have matched, without having said
 // so yet, is remembered until it does. A Message that has it is of no more use.
 func (p *peer) takeWithdraw(id uint32) {
-	e, r := p.e, request{p.rank, id}
+	e := p.e
 	if cost, ok := e.unexp.Withdraw(p.rank, id); ok {
 		p.consumed(cost)
-	} else if m := e.held[r]; m != nil {
+	} else if m := e.held[request{p.rank, id}]; m != nil {
 		m.fail(errWithdrawn)
-	} else if op := e.receiverLocked(r); op == nil {
+	} else if op := p.receiver(id); op == nil {
 		p.remember(id)
 		return
 	} else if !op.loseMessage() {
@@ -156,9 +157,12 @@ func (p *peer) remember(id uint32) {
 // mayBeMatched reports whether the device has matched a message of p that may be a rendezvous
 // request: which one, Incomplete tells.
 func (p *peer) mayBeMatched() bool {
-	return slices.ContainsFunc(p.e.off.slots.entries, func(s slotEntry) bool {
-		return s.op != nil && s.op.state == opMatched && s.op.read.src == p.rank && s.op.read.appCtx&rndvName == 0
-	})
+	for op := range p.e.off.slots.ops() {
+		if op.state == opMatched && op.read.src == p.rank && op.read.appCtx&rndvName == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // identified follows that the device has left a request to software, and so told which one it has
@@ -179,24 +183,15 @@ func (p *peer) forgetWithdraws() {
 	}
 }
 
-// receiverLocked finds the receive that has matched a request. The device has not many. Those that
-// read are found by an index, which is kept: it takes less than their Ops, and who has withdrawn
-// one message may withdraw more.
-func (e *Engine) receiverLocked(r request) *Op {
-	if e.readers == nil && e.reads.used != 0 {
-		e.readers = map[request]*Op{}
-		for _, s := range e.reads.entries {
-			if s.op != nil && s.op.state == opReading {
-				e.readers[s.op.read.request()] = s.op
-			}
-		}
-	}
-	if op := e.readers[r]; op != nil || e.off.slots.used == 0 {
+// receiver finds the receive that has matched a request of p. The device has not many.
+func (p *peer) receiver(id uint32) *Op {
+	e, r := p.e, request{p.rank, id}
+	if op := e.reads.of(r); op != nil {
 		return op
 	}
-	for _, s := range e.off.slots.entries {
-		if s.op != nil && s.op.state == opMatched && s.op.read.request() == r {
-			return s.op
+	for op := range e.off.slots.ops() {
+		if op.state == opMatched && op.read.request() == r {
+			return op
 		}
 	}
 	return nil
@@ -205,7 +200,7 @@ func (e *Engine) receiverLocked(r request) *Op {
 // takeWithdrawn handles WITHDRAWN: the peer has removed the request, and the send ends. Without a
 // WITHDRAW of this rank it is ignored, as the peer may still read the buffer.
 func (p *peer) takeWithdrawn(id uint32) {
-	if op := p.e.requestOfLocked(p.rank, id); op != nil && op.state == opWithdrawing {
+	if op := p.requested(id); op != nil && op.state == opWithdrawing {
 		op.endRequest(Status{}, cmp.Or(p.e.contexts.barredBy(op.tag), ErrCanceled))
 	}
 }

@@ -131,9 +131,9 @@ func TestPoolIsChecked(t *testing.T) {
 		{"pool", func(op *Op) { op.err = ErrClosed }},
 	} {
 		succeeded(t, e.Isend(1, 1, nil))
-		touch.do(e.sent.returned.Load())
+		touch.do(e.pools.sent.returned.Load())
 		brokenIn(t, e, touch.rule, func() { e.sentLocked(1, 1, nil) })
-		e.sent.free = nil
+		e.pools.sent.free = nil
 	}
 	r := e.Irecv(1, 1, exact, nil)
 	e.mu.Lock()

@@ -159,17 +159,17 @@ func (c listCheck) sends() {
 func (c listCheck) reads() {
 	e := c.e
 	reading := 0
-	checkSlots("reads", &e.reads, func(op *Op) {
+	checkSlots("reads", &e.reads.slots, func(op *Op) {
 		checkEntry(op, "V18", "the table of reads", opReading, opAbandoned)
 		r := &op.read
 		invariant.Check(r.active > 0 || op.linked, "V18", "a receive neither reads nor waits for room: %s", op.note.where())
 		invariant.Check(r.posted <= r.want && (op.state == opAbandoned || r.want <= uint64(op.room())), "V4", "%d of %d bytes are read: %s", r.posted, r.want, op.note.where())
 		if op.state == opReading {
 			reading++
-			invariant.Check(e.readers == nil || e.readers[r.request()] == op, "list", "a receive is not found by what it reads: %s", op.note.where())
+			invariant.Check(e.reads.by == nil || e.reads.by[r.request()] == op, "list", "a receive is not found by what it reads: %s", op.note.where())
 		}
 	})
-	invariant.Check(e.readers == nil || len(e.readers) == reading, "list", "%d receives read, %d are found by what they read", reading, len(e.readers))
+	invariant.Check(e.reads.by == nil || len(e.reads.by) == reading, "list", "%d receives read, %d are found by what they read", reading, len(e.reads.by))
 }
 
 // checkSlots checks a table, and each operation in it: it is in the slot that it names, and all are

@@ -50,7 +50,7 @@ func TestMatchesAreChecked(t *testing.T) {
 			misplace(e, 22)
 			var extra [rndvExtraLen]byte
 			rndvExtra{0}.encode(&extra)
-			e.rndvLocked(0, &transport.RndvHdr{Tag: 22, Len: 100, Extra: extra[:]})
+			e.peers[0].offer(&transport.RndvHdr{Tag: 22, Len: 100, Extra: extra[:]})
 		}},
 		"by the device": {"V2", func(e *Engine) {
 			op := opOf(e, 21)

@@ -186,9 +186,9 @@ func TestRulesAreChecked(t *testing.T) {
 		}},
 		"name of no read": {"list", func(e *Engine) {
 			op := e.reads.entries[0].op
-			e.readers = map[request]*Op{op.read.request(): op, {}: nil}
+			e.reads.by = map[request]*Op{op.read.request(): op, {}: nil}
 		}},
-		"read without its name":      {"list", func(e *Engine) { e.readers = map[request]*Op{} }},
+		"read without its name":      {"list", func(e *Engine) { e.reads.by = map[request]*Op{} }},
 		"Message under another name": {"list", func(e *Engine) { e.held = map[request]*Message{{src: 1, appCtx: 5}: {}} }},
 		"messages not looked at":     {"V18", func(e *Engine) { e.peers[0].foreign = true }},
 		"call of Room that is none":  {"list", func(e *Engine) { e.backlog.rooms = []*Op{opOf(e, 20)} }},
@@ -251,7 +251,7 @@ func post(e *Engine, tag uint64) {
 func requeue(e *Engine, tag uint64) {
 	m, _ := e.unexp.Match(tag, exact)
 	r := readState{src: int(m.Src), appCtx: m.Name, seq: m.Seq}
-	e.dropLocked(m)
+	e.peers[m.Src].drop(m)
 	e.unexp.Requeue(r.src, tag, r.seq, r.unmatched())
 }
 

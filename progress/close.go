@@ -21,38 +21,16 @@ func (e *Engine) Leaving() {
 	e.leaving = true
 }
 
-// waitIn waits in a list of calls until what they wait for has come; unless, which may be nil,
-// tells under the lock that it is there.
-func (e *Engine) waitIn(ctx context.Context, state opState, list *[]*Op, unless func() bool) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.broken != nil || unless != nil && unless() {
-		return e.broken
-	}
-	op := e.newOpLocked(noteFlush, AnySource, 0, 0, nil)
-	op.move(state)
-	*list = append(*list, op)
-	e.wait.Retry()
-	_, err := e.finishedLocked(op, e.waitLocked(ctx, &op.Event, op, op.Gen()))
-	return err
-}
-
-// flushedLocked ends flushes once nothing is under way.
-func (e *Engine) flushedLocked() {
-	if e.sends.used != 0 || e.busyLocked() || !e.tr.Drained() {
+// endFlushes ends flushes once nothing is under way.
+func (w *waitEngine) endFlushes() {
+	if w.sends.used != 0 || w.backlog.busy() || !w.tr.Drained() {
 		return
 	}
-	for _, op := range e.flushers {
+	for _, op := range w.flushers {
 		op.complete(Status{}, nil)
 	}
-	e.flushers = e.flushers[:0]
+	w.flushers = w.flushers[:0]
 }
-
-// busyLocked reports whether some peer is still to get something.
-func (e *Engine) busyLocked() bool { return e.backlog.bytes != 0 || e.backlog.posts != 0 }
 
 // Close ends the engine at once. Operations end with cause, or ErrClosed where it is nil. Safe to
 // call twice.
@@ -68,10 +46,10 @@ func (e *Engine) close(cause error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.closing { // the program may still ask for what has failed
-		e.warnForgotten()
 		e.inv.warnOpen(e)
 	}
-	if e.broken == nil {
+	if e.broken == nil { // what a failure has ended programs need not complete
+		e.pools.warnForgotten(e.log, e.cfg.Rank, e.entered.underWay())
 		e.broken, e.unusual = cause, true
 		for _, p := range e.made { // polls go on until Stop returns, and find these no more
 			p.failReads(cause)
@@ -109,7 +87,7 @@ func (e *Engine) Abort(err error) {
 	e.tellAbortLocked(err)
 	start := time.Now()
 	for i := 0; i < abortPolls || !e.cfg.Manual && time.Since(start) < abortTime; i++ {
-		if e.pollLocked(); !e.busyLocked() && e.tr.Drained() {
+		if e.pollLocked(); !e.backlog.busy() && e.tr.Drained() {
 			return
 		}
 		if i%64 == 63 {

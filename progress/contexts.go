@@ -20,6 +20,8 @@ type contexts struct {
 	// never nil. What others send there would match receives from any of these ranks: it is refused
 	// when it arrives.
 	confined []Members
+
+	e *Engine // constant
 }
 
 // retiring is a context whose operations have not all ended.
@@ -65,8 +67,8 @@ func (c *contexts) closed(tag, mask uint64) error {
 }
 
 // tellIdle tells the owner of the contexts whose operations have ended.
-func (c *contexts) tellIdle(e *Engine) {
-	busy := c.retiring[:0]
+func (c *contexts) tellIdle() {
+	e, busy := c.e, c.retiring[:0]
 	for _, r := range c.retiring {
 		for len(r.ops) != 0 && !r.ops[0].op.UnderWay(r.ops[0].gen) {
 			r.ops = r.ops[1:]
@@ -86,8 +88,8 @@ func (c *contexts) number(tag uint64) int {
 	return int(tag & c.mask << 1 >> 1 >> bits.TrailingZeros64(c.mask))
 }
 
-// confine says who sends in a context; nil: every rank.
-func (c *contexts) confine(context uint64, m Members) {
+// allow says who sends in a context; nil: every rank.
+func (c *contexts) allow(context uint64, m Members) {
 	n, all := c.number(context), c.confined
 	if m != nil && n >= len(all) {
 		all = append(all, make([]Members, n+1-len(all))...)
@@ -116,13 +118,14 @@ func (p *peer) intrudes(tag uint64) bool {
 	return true
 }
 
-// confineLocked lets only these ranks send in a context. Others that have sent there are lost, with
-// what they have sent.
-func (e *Engine) confineLocked(context uint64, m Members) {
-	e.contexts.confine(context, m)
+// confine lets only these ranks send in a context. Others that have sent there are lost, with what
+// they have sent.
+func (c *contexts) confine(context uint64, m Members) {
+	e := c.e
+	c.allow(context, m)
 	var tags []uint64
 	for u := range e.unexp.All() {
-		if e.contexts.outside(int(u.Src), u.Tag) {
+		if c.outside(int(u.Src), u.Tag) {
 			tags = append(tags, u.Tag)
 		}
 	}
@@ -132,25 +135,29 @@ func (e *Engine) confineLocked(context uint64, m Members) {
 		}
 		if u, ok := e.unexp.Match(tag, ^uint64(0)); ok { // a request goes with its sender
 			p := e.peers[u.Src]
-			e.dropLocked(u)
+			p.drop(u)
 			p.intrudes(tag)
 			e.tr.Wake() // as in PeerLost
 		}
 	}
 }
 
-// refuseLocked ends the receives of a context with cause, and discards its messages, for whose
-// senders they were received. So it goes on until Callback.Reuse.
-func (e *Engine) refuseLocked(context uint64, cause error) {
-	c := &e.contexts
+// refuse ends the receives of a context with cause, and discards its messages, for whose senders
+// they were received. So it goes on until Callback.Reuse.
+func (c *contexts) refuse(context uint64, cause error) {
+	e := c.e
 	if c.retired == nil {
 		c.retired = map[uint64]error{}
 	}
 	c.retired[context], e.unusual = cause, true
-	e.failReceivesLocked(func(op *Op) bool { return c.only(op.mask) && c.of(op.tag) == context }, cause)
+	for _, op := range e.posted.All() {
+		if c.only(op.mask) && c.of(op.tag) == context {
+			op.fail(cause)
+		}
+	}
 	for m, ok := e.unexp.Match(context, c.mask); ok; m, ok = e.unexp.Match(context, c.mask) {
 		p, rndv, name := e.peers[m.Src], m.Rndv, m.Name
-		e.dropLocked(m)
+		p.drop(m)
 		if rndv {
 			p.fin(name)
 		}
@@ -168,7 +175,7 @@ func (e *Engine) Retire(context uint64, cause error) {
 		return
 	}
 	c := &e.contexts
-	e.refuseLocked(context, cause)
+	c.refuse(context, cause)
 	r := retiring{context: context}
 	for op := range e.opsLocked() { // an abandoned read needs nothing of its sender
 		if op.state != opPosted && op.state != opAbandoned && c.of(op.tag) == context {
@@ -176,5 +183,5 @@ func (e *Engine) Retire(context uint64, cause error) {
 		}
 	}
 	c.retiring = append(c.retiring, r)
-	c.tellIdle(e)
+	c.tellIdle()
 }

@@ -43,7 +43,7 @@ func (d *dumper) all() {
 		d.slots("receives in the device", &e.off.slots)
 	}
 	d.slots("rendezvous sends", &e.sends)
-	d.slots("receives that read", &e.reads)
+	d.slots("receives that read", &e.reads.slots)
 	for _, p := range e.peers {
 		if p != nil {
 			d.peer(p)
@@ -110,11 +110,7 @@ func (d *dumper) unexpected() {
 func (d *dumper) slots(title string, t *slots) {
 	d.line("%s: %d", title, t.used)
 	n := 0
-	for i := range t.entries {
-		op := t.entries[i].op
-		if op == nil {
-			continue
-		}
+	for op := range t.ops() {
 		if n++; !d.more(n) {
 			return
 		}

@@ -74,7 +74,7 @@ type Engine struct {
 	posted   *matching.Posted[*Op]
 	fromAny  int               // how many of them are from any of several ranks, see peer.from
 	unexp    *unexpected.Queue // their costs are charged to in of their peers
-	peers    []*peer           // by rank, see Engine.peer
+	peers    peers             // by rank, see Engine.peer
 	made     []*peer           // of them, those that there are, in the order in which they were made
 	dirty    []int             // peers that have something to post again
 	again    []int             // spare backing of dirty
@@ -82,15 +82,11 @@ type Engine struct {
 	contexts contexts
 
 	sends slots // rendezvous sends, by what the peer calls them
-	reads slots // receives that read, by read id
-
-	readers map[request]*Op // those that are in state opReading, by what they read; nil until a sender withdraws one
+	reads reading
 
 	held map[request]*Message // those that have a rendezvous request, by it; nil until there is one
 
-	ops    opPool // of Requests
-	sent   opPool // of Requests that have ended at once
-	calls  opPool // of calls that wait
+	pools  pools
 	queues queues
 
 	chain    chain
@@ -104,7 +100,6 @@ type Engine struct {
 
 	backlog   backlog
 	flushers  []*Op
-	lost      []int  // in order of loss
 	unusual   bool   // it is broken, reaches, or has retired contexts or lost ranks: see checkRecvLocked
 	reaches   bool   // see ReachAwaited
 	broken    error  // why new operations fail: closed, aborted, transport failure
@@ -117,7 +112,7 @@ type Engine struct {
 	m         Metrics // those that are counted at once, see Metrics
 	closeOnce sync.Once
 	closeErr  error
-	entered   [opStates]uint64 // operations that came to each state
+	entered   stateCounts
 	marks     marks
 }
 
@@ -135,7 +130,7 @@ func New(cfg Config, newTransport func(sink transport.Sink) (transport.Transport
 		return nil, fmt.Errorf("progress: transport: %w", err)
 	}
 	e.tr, e.caps = tr, tr.Caps()
-	e.ops.e, e.calls.e, e.sent.e, e.sent.born, e.queues.e = e, e, e, true, e
+	e.pools.ops.e, e.pools.calls.e, e.pools.sent.e, e.pools.sent.born, e.queues.e = e, e, e, true, e
 	e.stages.most, e.vectors.most = keptStages, keptVectors
 	if err := e.configure(); err != nil {
 		_ = tr.Close()
@@ -179,10 +174,10 @@ func (e *Engine) configure() error {
 	e.sends.init(sendSlots, &e.wait.Large)
 	e.reads.init(readSlots, &e.wait.Large)
 	e.backlog.limit = c.SendLimit
-	e.sources.init()
-	e.contexts.owner, e.contexts.mask = c.Contexts, c.ContextMask
+	e.sources.init(c.Size)
+	e.contexts.e, e.contexts.owner, e.contexts.mask = e, c.Contexts, c.ContextMask
 	e.peers = make([]*peer, c.Size)
-	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual, Parks: e.parksLocked}
+	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual, Parks: (*waitEngine)(e).parks}
 	if c.PollingEnded != nil {
 		w.PollingEnded = e.pollingEndedLocked
 	}
@@ -249,7 +244,7 @@ type waitEngine Engine
 
 // Refused is false where flushes wait for what ends by an event, a connection for example.
 func (w *waitEngine) Refused() bool {
-	return len(w.dirty) != 0 || len(w.flushers) != 0 && w.sends.used == 0 && !(*Engine)(w).busyLocked()
+	return len(w.dirty) != 0 || len(w.flushers) != 0 && w.sends.used == 0 && !w.backlog.busy()
 }
 
 func (w *waitEngine) Broken() bool { return w.broken != nil }
@@ -281,16 +276,16 @@ func (w *waitEngine) Poll() int {
 		w.Fail(fmt.Errorf("progress: transport failed: %w", err))
 	}
 	if len(e.dirty) != 0 {
-		n += e.retryLocked()
+		n += w.retry()
 	}
 	if e.off.restless(n) && e.broken == nil {
 		n += e.off.tend(n)
 	}
 	if len(e.contexts.retiring) != 0 {
-		e.contexts.tellIdle(e) // before it is flushed, which what this sends has to be too
+		e.contexts.tellIdle() // before it is flushed, which what this sends has to be too
 	}
 	if len(e.flushers) != 0 {
-		e.flushedLocked()
+		w.endFlushes()
 	}
 	e.inv.polled(e, n)
 	return n

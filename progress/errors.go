@@ -100,9 +100,3 @@ func peerError(rank int, cause error) error {
 func protocolError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
 }
-
-func sortedRanks(ranks []int) []int {
-	ranks = slices.Clone(ranks)
-	slices.Sort(ranks)
-	return ranks
-}

@@ -3,6 +3,7 @@ package progress
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"slices"
@@ -14,26 +15,22 @@ const (
 	forgottenMost = 8       // kinds of forgotten requests that are named
 )
 
-// warnForgotten tells once, when the engine ends, of requests that have ended and that the program
-// has never completed. Those of the first operations are named. What a failure has ended programs
-// need not complete.
-func (e *Engine) warnForgotten() {
-	if e.broken != nil {
-		return
-	}
+// warnForgotten tells of requests that have ended and that the program has never completed. Those
+// of the first operations are named. underWay is how many operations have not ended.
+func (s *pools) warnForgotten(log *slog.Logger, rank, underWay int) {
 	counts, named := map[string]int{}, 0
-	for _, p := range [2]*opPool{&e.ops, &e.sent} {
+	for _, p := range [2]*opPool{&s.ops, &s.sent} {
 		for _, op := range p.forgotten() {
 			counts[op.forgottenText()]++
 			named++
 		}
 	}
 	others := 0
-	if max(e.ops.made, e.sent.made) > firstMost {
-		others = max(0, e.openLocked(math.MaxInt)-named)
+	if max(s.ops.made, s.sent.made) > firstMost {
+		others = max(0, s.open(underWay, math.MaxInt)-named)
 	}
 	if n := named + others; n != 0 {
-		e.log.Warn("requests have ended and were never completed by Wait, Test or a Queue", "rank", e.cfg.Rank,
+		log.Warn("requests have ended and were never completed by Wait, Test or a Queue", "rank", rank,
 			"requests", n, "which", forgottenList(counts, others))
 	}
 }
@@ -57,7 +54,7 @@ func (op *Op) forgottenText() string {
 	switch {
 	case st.Source == nullSource:
 		return "call without a peer"
-	case op.pool == &op.e.sent:
+	case op.pool == &op.e.pools.sent:
 		return fmt.Sprintf("send, %s, %d bytes", tagText(st.Tag, ^uint64(0)), st.Len)
 	case op.kind == kindSend && op.err == nil:
 		return fmt.Sprintf("send to %d, %s, %d bytes", op.peer, tagText(op.tag, ^uint64(0)), st.Len)

@@ -78,7 +78,7 @@ func TestForgottenIsNoCall(t *testing.T) {
 	require.NoError(t, c.e[1].Send(bg, 0, 1, nil))
 	e.pollLocked()
 	received := e.m.EagerReceived
-	e.warnForgotten()
+	e.pools.warnForgotten(e.log, 0, e.entered.underWay())
 	e.mu.Unlock()
 	require.EqualValues(t, 1, received)
 	require.NoError(t, <-ended)

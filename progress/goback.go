@@ -2,7 +2,6 @@ package progress
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/tagmatch/tagmatch/matching"
 )
@@ -56,14 +55,15 @@ func (op *Op) keepsPlace() bool {
 func (o *offload) overtaken(op *Op) bool {
 	posted := op.e.posted
 	place := posted.Place(op.handle)
-	return slices.ContainsFunc(o.slots.entries, func(s slotEntry) bool {
-		k := s.op
-		if k == nil || k.state != opOffloaded || !matching.Overlap(op.tag, op.mask, k.tag, k.mask) {
-			return false
+	for k := range o.slots.ops() {
+		if k.state != opOffloaded || !matching.Overlap(op.tag, op.mask, k.tag, k.mask) {
+			continue
 		}
-		seq, _ := posted.Seq(k.handle)
-		return seq > place
-	})
+		if seq, _ := posted.Seq(k.handle); seq > place {
+			return true
+		}
+	}
+	return false
 }
 
 // returned keeps in software a receive that is back in its place: the device could only have it

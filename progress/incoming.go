@@ -122,13 +122,13 @@ func (p *peer) want(op *Op) {
 // answer looks at a message of p that arrives: a probe may have asked for it, and may ask again.
 func (p *peer) answer(tag uint64) { p.inspected = p.in.Arrived(tag) || p.foreign }
 
-// delAnsweredLocked follows what the device says of a cancelling receive, which it has removed or
+// delAnswered follows what the device says of a cancelling receive, which it has removed or
 // matched: WANTs may have waited for that.
-func (e *Engine) delAnsweredLocked() {
-	if !e.off.answered() {
+func (s *sink) delAnswered() {
+	if !s.off.answered() {
 		return
 	}
-	for _, r := range e.memory.HeldUp() {
-		e.peers[r.Rank].tell()
+	for _, r := range s.memory.HeldUp() {
+		s.peers[r.Rank].tell()
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"runtime"
 	"slices"
 	"time"
 
@@ -97,10 +96,6 @@ const (
 	// some 20 us (BenchmarkLook).
 	pieceMost = 256
 
-	// mostYields is how often the processor is yielded to those who want the lock. Who has parked
-	// for it needs some 50 us to run.
-	mostYields = 1000
-
 	// freeMost is how many operations without a use are counted, which are never many where
 	// requests are left open: new ones take their memory.
 	freeMost = 512
@@ -108,9 +103,9 @@ const (
 
 // Look looks at the engine in pieces, and lets go of the lock between them: each operation that is
 // there all the time is in it once. It takes time in proportion to what is under way.
-func (e *Engine) Look() *Look { return e.looker(func(p piece) bool { return p() }).all() }
+func (e *Engine) Look() *Look { return newLooker(e, piece.look).all() }
 
-func (e *Engine) looker(run func(piece) bool) *looker {
+func newLooker(e *Engine, run func(piece) bool) *looker {
 	return &looker{e: e, run: run, look: new(Look), groups: map[Unfinished]*Group{}, batch: make([]seen, 0, pieceMost)}
 }
 
@@ -157,36 +152,30 @@ type seen struct {
 // piece looks at a part and reports whether there is more.
 type piece func() (more bool)
 
-// inPieces takes the lock for each piece, and counts what it has found without.
-func (l *looker) inPieces(p piece) {
+func (p piece) look() (more bool) { return p() }
+
+// each looks at all parts, and holds the lock for one at a time. After each it calls then, unless
+// that is nil, without the lock.
+func (p piece) each(mu *wait.Lock, then func()) {
 	for more := true; more; {
-		l.e.mu.Lock()
-		more = l.run(p)
-		l.e.mu.Unlock()
+		mu.Lock()
+		more = p()
+		mu.Unlock()
+		if then != nil {
+			then()
+		}
+		mu.Yield()
+	}
+}
+
+// inPieces counts what a piece has found without the lock.
+func (l *looker) inPieces(p piece) {
+	piece(func() bool { return l.run(p) }).each(&l.e.mu, func() {
 		for i := range l.batch {
 			l.count(&l.batch[i])
 		}
 		l.batch = l.batch[:0]
-		l.e.letOthers()
-	}
-}
-
-// inPieces takes the lock for each piece.
-func (e *Engine) inPieces(p piece) {
-	for more := true; more; {
-		e.mu.Lock()
-		more = p()
-		e.mu.Unlock()
-		e.letOthers()
-	}
-}
-
-// letOthers lets those have the lock who want it: else sync.Mutex would give it to this goroutine
-// again.
-func (e *Engine) letOthers() {
-	for i := 0; e.mu.Wanted() && i < mostYields; i++ {
-		runtime.Gosched()
-	}
+	})
 }
 
 func (l *looker) begin() (more bool) {
@@ -299,11 +288,9 @@ func (l *looker) peer(p *peer) {
 }
 
 func (l *looker) lost() (more bool) {
-	e := l.e
-	l.look.Losses = len(e.lost)
-	for _, rank := range e.lost[:min(len(e.lost), MostListed)] {
-		l.look.Lost = append(l.look.Lost, Loss{rank, e.lossOf(rank)})
-	}
+	lost := l.e.sources.lost
+	l.look.Losses = len(lost)
+	l.look.Lost = slices.Clone(lost[:min(len(lost), MostListed)])
 	return false
 }
 
@@ -311,19 +298,19 @@ func (l *looker) lost() (more bool) {
 func (l *looker) unacked() piece {
 	i := 0
 	return func() bool {
-		e := l.e
-		if i >= len(e.sources.groups) || len(e.lost) == 0 {
+		s := &l.e.sources
+		if i >= len(s.groups) || len(s.lost) == 0 {
 			return false
 		}
-		g := &e.sources.groups[i]
+		g := &s.groups[i]
 		i++
 		if g.members == nil || g.losses.unacked == 0 {
 			return true
 		}
 		u := Unacked{Context: g.context}
-		for _, rank := range e.lost[:min(len(e.lost), MostListed)] {
-			if _, acked := g.losses.acked[rank]; !acked && g.members.Contains(rank) {
-				u.Ranks = append(u.Ranks, rank)
+		for _, lost := range s.lost[:min(len(s.lost), MostListed)] {
+			if g.unacked(lost.Rank) {
+				u.Ranks = append(u.Ranks, lost.Rank)
 			}
 		}
 		l.look.Unacked = append(l.look.Unacked, u)
@@ -379,7 +366,7 @@ func (l *looker) settle() (more bool) {
 }
 
 func (l *looker) open() (more bool) {
-	l.look.Open = l.e.openLocked(freeMost)
+	l.look.Open = l.e.pools.open(l.e.entered.underWay(), freeMost)
 	return false
 }
 

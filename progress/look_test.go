@@ -315,7 +315,7 @@ func BenchmarkLook(b *testing.B) {
 			}
 			var holds []time.Duration
 			for b.Loop() {
-				e.looker(func(p piece) bool {
+				newLooker(e, func(p piece) bool {
 					start := time.Now()
 					more := p()
 					holds = append(holds, time.Since(start))

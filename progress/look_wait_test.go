@@ -73,7 +73,7 @@ func TestLookBegins(t *testing.T) {
 	e.Isend(0, 1, nil).Free()
 	e.Poll()
 	begun := false
-	l := e.looker(func(p piece) bool {
+	l := newLooker(e, func(p piece) bool {
 		more := p()
 		if !begun {
 			begun = true

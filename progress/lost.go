@@ -67,9 +67,8 @@ func (p *peer) end(cause error) {
 		level = slog.LevelDebug
 	}
 	e.log.Log(context.Background(), level, "peer lost", "rank", e.cfg.Rank, "peer", p.rank, "err", cause)
-	p.lost = cause
-	e.lost, e.unusual = append(e.lost, p.rank), true
-	e.sources.lose(p.rank)
+	p.lost, e.unusual = cause, true
+	e.sources.lose(p.rank, cause)
 	e.m.PeersLost++
 	p.dropPosts()
 	p.withdraws = nil
@@ -79,7 +78,11 @@ func (p *peer) end(cause error) {
 	p.in.Close()
 	p.failReads(err)
 	// Receives end before the requests, which nobody can read any more: none can match meanwhile.
-	e.failReceivesLocked(func(op *Op) bool { return op.accepts(p.rank) }, err)
+	for _, op := range e.posted.All() {
+		if op.accepts(p.rank) {
+			op.fail(err)
+		}
+	}
 	p.consumed(e.unexp.DropLost(p.rank, e.contexts.space))
 	e.tr.Disconnect(p.rank, p.lost) // ends its reads under way; and whom the rank still reaches it shall not wait for
 	for name, m := range e.held {
@@ -94,12 +97,8 @@ func (p *peer) end(cause error) {
 // failSends ends the sends to p, queued and requested.
 func (p *peer) failSends(err error) {
 	p.failQueue(err)
-	p.e.failRequestsLocked(func(op *Op) bool { return op.peer == p.rank }, err)
-}
-
-func (e *Engine) failRequestsLocked(which func(*Op) bool, err error) {
-	for i := range e.sends.entries {
-		if op := e.sends.entries[i].op; op != nil && which(op) {
+	for op := range p.e.sends.ops() {
+		if op.peer == p.rank {
 			op.endRequest(Status{}, err)
 		}
 	}
@@ -115,37 +114,20 @@ func (p *peer) failReads(err error) {
 		p.readq.remove(op)
 		op.read.err = err
 		if op.read.active == 0 {
-			op.releaseRead()
+			op.e.reads.release(op)
 			op.complete(Status{}, err)
 		}
 	}
 }
 
-func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
-	for _, op := range e.posted.All() {
-		switch {
-		case !which(op):
-		case op.state == opOffloaded:
-			if !e.wait.Stopping() {
-				op.del(err) // the device may write to the buffer
-			}
-		default:
-			op.endPosted(err)
-		}
+// fail ends a receive that is posted. Once nobody polls any more one that the device has, which may
+// write to the buffer, stays until the transport is closed.
+func (op *Op) fail(err error) {
+	if op.state != opOffloaded {
+		op.endPosted(err)
+	} else if !op.e.wait.Stopping() {
+		op.del(err)
 	}
-}
-
-// lossOfLocked is the error that names some of the ranks that are lost.
-func (e *Engine) lossOfLocked(which func(rank int) bool) error {
-	err := &PeerError{}
-	for _, r := range e.lost {
-		if which(r) {
-			err.Ranks = append(err.Ranks, r)
-			err.Cause = e.peers[r].lost
-		}
-	}
-	slices.Sort(err.Ranks)
-	return err
 }
 
 // Loss is a *PeerError that names all ranks of m that are lost, also those that AckFailures was
@@ -153,17 +135,19 @@ func (e *Engine) lossOfLocked(which func(rank int) bool) error {
 func (e *Engine) Loss(m Members) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !slices.ContainsFunc(e.lost, m.Contains) {
-		return nil
-	}
-	return e.lossOfLocked(m.Contains)
+	return e.sources.lossOf(m.Contains)
 }
 
 // Failed lists the ranks that are known to be lost.
 func (e *Engine) Failed() []int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return sortedRanks(e.lost)
+	var ranks []int
+	for _, l := range e.sources.lost {
+		ranks = append(ranks, l.Rank)
+	}
+	slices.Sort(ranks)
+	return ranks
 }
 
 // failAllLocked ends every operation, except receives whose buffers the transport may still write
@@ -177,33 +161,20 @@ func (e *Engine) failAllLocked(err error) {
 		p.failQueue(err)
 		p.failReads(err)
 	}
-	e.failRequestsLocked(func(*Op) bool { return true }, err)
-	e.failReceivesLocked(func(*Op) bool { return true }, err)
+	for op := range e.sends.ops() {
+		op.endRequest(Status{}, err)
+	}
+	for _, op := range e.posted.All() {
+		op.fail(err)
+	}
 	for _, op := range slices.Concat(e.flushers, e.backlog.rooms) {
 		op.complete(Status{}, err)
 	}
 	e.flushers, e.backlog.rooms = nil, nil
 	e.held = nil // nobody can read them any more
 	if e.closed {
-		e.dropReadsLocked(err)
+		e.reads.fail(err)
 		e.off.fail(err)
 	}
 	e.queues.wake()
-}
-
-// dropReadsLocked ends the receives that were reading. The transport is closed, and writes to their
-// buffers no more.
-func (e *Engine) dropReadsLocked(err error) {
-	for i := range e.reads.entries {
-		op := e.reads.entries[i].op
-		if op == nil {
-			continue
-		}
-		op.releaseRead()
-		if op.state == opAbandoned {
-			op.vanish()
-		} else {
-			op.complete(Status{}, err)
-		}
-	}
 }

@@ -77,10 +77,7 @@ func (e *Engine) Moved() uint64 {
 }
 
 // movedLocked counts all that has moved, by what is counted anyway.
-func (e *Engine) movedLocked() (n uint64) {
-	for _, entered := range e.entered {
-		n += entered
-	}
+func (e *Engine) movedLocked() uint64 {
 	m := &e.m
-	return n + m.EagerSent + m.EagerReceived + m.RndvReceived + m.Unexpected + m.PeersLost + m.WantsSent + m.WantsReceived
+	return e.entered.moves() + m.EagerSent + m.EagerReceived + m.RndvReceived + m.Unexpected + m.PeersLost + m.WantsSent + m.WantsReceived
 }

@@ -33,7 +33,7 @@ func (m *Message) hold(u *unexpected.Message) {
 		return
 	}
 	m.read = requested(u)
-	e.dropLocked(u)
+	e.peers[u.Src].drop(u)
 	if e.broken != nil { // nobody can read it any more
 		return
 	}
@@ -144,8 +144,9 @@ func (m *Message) Discard() {
 	}
 	if u := m.eager; u != nil {
 		m.eager = nil
-		e.tookEagerLocked(u)
-		e.dropLocked(u)
+		p := e.peers[u.Src]
+		p.tookEager(u)
+		p.drop(u)
 		return
 	}
 	p := e.peers[m.read.src]
@@ -160,7 +161,7 @@ func (m *Message) Discard() {
 func (m *Message) copyOut(buf []byte) (Status, error) {
 	u := m.eager
 	m.eager = nil
-	return m.e.takeLocked(u, buf)
+	return m.e.peers[u.Src].take(u, buf)
 }
 
 // RecvAlloc is Recv into a new slice of the message's length, of at most limit bytes; 0 is no

@@ -44,7 +44,7 @@ type Counters struct {
 	QueuedBytes     int64 // memory that sends take which wait for room or credit
 	HeldNow         int   // peers that sends are held up to
 	OperationsNow   int   // under way, and UnreportedNow
-	UnreportedNow   int   // see Engine.openLocked
+	UnreportedNow   int   // see pools.open
 	OldestWait      time.Duration
 
 	UnexpectedBySize [SizeClasses]uint64
@@ -91,6 +91,16 @@ func (m *Metrics) failed(err error) {
 	}
 }
 
+// truncated counts a receive that got n bytes of a message of length total, and returns its error;
+// nil where these are all.
+func (m *Metrics) truncated(n int, total uint64) error {
+	if uint64(n) < total {
+		m.Truncated++
+		return &truncation{total, uint64(n)}
+	}
+	return nil
+}
+
 // Metrics returns the counters as they are now.
 func (e *Engine) Metrics() Metrics {
 	var t Traffic
@@ -110,8 +120,9 @@ func (e *Engine) Metrics() Metrics {
 	m.EagerSentBytes, m.EagerReceivedBytes = t.EagerSent, t.EagerReceived
 	m.RndvSentBytes, m.RndvReceivedBytes = t.RndvSent, t.RndvReceived
 	m.Waited, m.OldestWait = e.wait.Waited(time.Now()), oldest
-	m.UnreportedNow = e.openLocked(freeMost)
-	m.OperationsNow = e.underWayLocked() + m.UnreportedNow
+	m.OperationsNow = e.entered.underWay()
+	m.UnreportedNow = e.pools.open(m.OperationsNow, freeMost)
+	m.OperationsNow += m.UnreportedNow
 	return m
 }
 

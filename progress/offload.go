@@ -364,14 +364,12 @@ func (o *offload) drop() error {
 // fail ends the receives that the device had. The transport is closed, and writes to their buffers
 // no more.
 func (o *offload) fail(err error) {
-	for i := range o.slots.entries {
-		if op := o.slots.entries[i].op; op != nil {
-			if op.state == opOffloaded {
-				op.unpost()
-			}
-			o.slots.release(op.slot)
-			op.complete(Status{}, err)
+	for op := range o.slots.ops() {
+		if op.state == opOffloaded {
+			op.unpost()
 		}
+		o.slots.release(op.slot)
+		op.complete(Status{}, err)
 	}
 	o.entries = 0
 }

@@ -106,10 +106,18 @@ type opPool struct {
 	returned atomic.Pointer[Op]
 }
 
+// pools are those of an engine. What is out of ops once it has ended is a request that nobody has
+// completed.
+type pools struct {
+	ops   opPool // of Requests
+	sent  opPool // of Requests that have ended at once
+	calls opPool // of calls that wait
+}
+
 // newOpLocked is an operation that is posted next. It is small enough to be inlined.
 func (e *Engine) newOpLocked(kind noteKind, peer int, tag, mask uint64, buf []byte) *Op {
 	e.mu.AssertHeld("the pool of operations")
-	op := e.pool(kind).take()
+	op := e.pools.of(kind).take()
 	op.move(opNew)
 	op.sync, op.kind, op.canceled, op.back = false, kindReceive, false, false
 	op.peer, op.tag, op.mask, op.buf = peer, tag, mask, buf
@@ -120,13 +128,12 @@ func (e *Engine) newOpLocked(kind noteKind, peer int, tag, mask uint64, buf []by
 // named reports whether the program has a Request.
 func (k noteKind) named() bool { return k <= noteNull }
 
-// pool is where operations of a kind come from: what is out of ops once it has ended is a request
-// that nobody has completed.
-func (e *Engine) pool(kind noteKind) *opPool {
+// of is where operations of a kind come from.
+func (s *pools) of(kind noteKind) *opPool {
 	if kind.named() {
-		return &e.ops
+		return &s.ops
 	}
-	return &e.calls
+	return &s.calls
 }
 
 // newSendLocked is a send that is posted next.
@@ -139,7 +146,7 @@ func (e *Engine) newSendLocked(kind noteKind, dst int, tag uint64, buf []byte) *
 // sentLocked is the operation of an Isend that has ended at once.
 func (e *Engine) sentLocked(dst int, tag uint64, buf []byte) *Op {
 	e.mu.AssertHeld("the pool of operations")
-	op := e.sent.take()
+	op := e.pools.sent.take()
 	op.born(noteSend, dst, tag, buf)
 	op.status = e.sentStatus(tag, len(buf))
 	return op
@@ -231,6 +238,21 @@ func (p *opPool) outside(most int) (n int, ok bool) {
 		}
 	}
 	return n, true
+}
+
+// open is about how many requests have ended whose outcome nobody has taken, those that a Queue has
+// to report among them: operations that are in no pool and not under way, as so many are. It is 0
+// where there is memory for more than most others, as there have been many then.
+func (s *pools) open(underWay, most int) (n int) {
+	ops, ok := s.ops.outside(most)
+	calls, too := s.calls.outside(most)
+	if ok && too {
+		n = max(0, ops+calls-underWay)
+	}
+	if sent, ok := s.sent.outside(most); ok {
+		n += sent
+	}
+	return n
 }
 
 // inside visits its Ops that are in the pool.

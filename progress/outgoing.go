@@ -31,6 +31,9 @@ type backlog struct {
 // full reports whether there is no room for one more.
 func (b *backlog) full() bool { return b.bytes+sendCost > b.limit && b.bytes > 0 }
 
+// busy reports whether some peer is still to get something.
+func (b *backlog) busy() bool { return b.bytes != 0 || b.posts != 0 }
+
 // leave follows a send that waits no more. Those who wait for room are woken if there is some; err
 // says why there never will be.
 func (b *backlog) leave(op *Op, err error) {

@@ -63,9 +63,29 @@ func (e *Engine) makePeer(rank int) *peer {
 // meet asks the transport to connect to p, by a message that it refuses until Connected.
 func (p *peer) meet() error { return p.e.tr.SendCtrl(p.rank, nil) }
 
-// lossOf is why a rank is lost, nil while it is there.
-func (e *Engine) lossOf(rank int) error {
-	if p := e.peers[rank]; p != nil {
+// peers are by rank; nil where nothing is known of one.
+type peers []*peer
+
+// known returns what is known of a rank that a transport names; nil where that is nothing.
+func (l peers) known(rank int) *peer {
+	if uint(rank) < uint(len(l)) {
+		return l[rank]
+	}
+	return nil
+}
+
+// heard returns the peer that a message is of; nil where its rank is lost, or nothing is known of
+// it. It is small enough to be inlined.
+func (l peers) heard(rank int) *peer {
+	if p := l.known(rank); p != nil && p.lost == nil {
+		return p
+	}
+	return nil
+}
+
+// loss is why a rank is lost, nil while it is there.
+func (l peers) loss(rank int) error {
+	if p := l[rank]; p != nil {
 		return p.lost
 	}
 	return nil

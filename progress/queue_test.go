@@ -141,7 +141,7 @@ func TestFree(t *testing.T) {
 	require.True(t, under.Reported())
 	require.Equal(t, fill(1000, 3), buf)
 	c.e[0].mu.Lock()
-	require.Equal(t, under.op, c.e[0].ops.free, "the operation is in the pool")
+	require.Equal(t, under.op, c.e[0].pools.ops.free, "the operation is in the pool")
 	c.e[0].mu.Unlock()
 	require.Empty(t, c.take(0, 1, 2))
 	require.Empty(t, c.take(0, 1, 2))

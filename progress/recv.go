@@ -23,7 +23,7 @@ func (e *Engine) Recv(ctx context.Context, src int, tag, mask uint64, buf []byte
 	e.mu.Lock()
 	if m, ok := e.unexp.Match(tag, mask); ok {
 		if !m.Rndv {
-			st, err := e.takeLocked(m, buf)
+			st, err := e.peers[m.Src].take(m, buf)
 			e.mu.Unlock()
 			return st, err
 		}
@@ -88,7 +88,7 @@ func (op *Op) give(m *unexpected.Message) {
 		op.pull(m)
 		return
 	}
-	op.complete(op.e.tookLocked(m, op.fill(m.Data)))
+	op.complete(op.e.peers[m.Src].took(m, op.fill(m.Data)))
 }
 
 // checkRecvLocked is the error of a receive that cannot be posted. The unexpected messages, also
@@ -101,27 +101,23 @@ func (e *Engine) checkRecvLocked(src int, tag, mask uint64) error {
 }
 
 func (e *Engine) unusualRecvLocked(src int, tag, mask uint64) error {
-	err := e.whyNotLocked(src, tag, mask)
+	var err error
+	switch closed := e.contexts.closed(tag, mask); {
+	case e.broken != nil:
+		err = e.broken
+	case closed != nil:
+		err = closed
+	case src <= AnySource:
+		err = e.sources.check(src)
+	case src >= len(e.peers):
+		err = unknownSource(src, len(e.peers))
+	case e.peers.loss(src) != nil:
+		err = peerError(src, e.peers.loss(src))
+	}
 	if err == nil && e.reaches {
 		e.reachLocked(src)
 	}
 	return err
-}
-
-func (e *Engine) whyNotLocked(src int, tag, mask uint64) error {
-	switch {
-	case e.broken != nil:
-		return e.broken
-	case e.contexts.closed(tag, mask) != nil:
-		return e.contexts.closed(tag, mask)
-	case src <= AnySource:
-		return e.checkLossesLocked(src)
-	case src >= len(e.peers):
-		return unknownSource(src, len(e.peers))
-	case e.lossOf(src) != nil:
-		return peerError(src, e.lossOf(src))
-	}
-	return nil
 }
 
 func unknownSource(src, size int) error {
@@ -181,43 +177,32 @@ func (op *Op) unposted() {
 func (op *Op) deliver(src int, tag uint64, payload []byte) {
 	n := op.fill(payload)
 	op.e.m.EagerReceived++
-	op.complete(Status{src, tag, int64(len(payload))}, op.e.truncatedLocked(n, uint64(len(payload))))
+	op.complete(Status{src, tag, int64(len(payload))}, op.e.m.truncated(n, uint64(len(payload))))
 }
 
-// truncatedLocked is the error of a receive that got n bytes of a message of length total.
-func (e *Engine) truncatedLocked(n int, total uint64) error {
-	if uint64(n) < total {
-		e.m.Truncated++
-		return &truncation{total, uint64(n)}
-	}
-	return nil
+// take copies an unexpected eager message of p, which is unlinked already, into buf.
+func (p *peer) take(m *unexpected.Message, buf []byte) (Status, error) {
+	return p.took(m, copy(buf, m.Data))
 }
 
-// takeLocked copies an unexpected eager message, which is unlinked already, into buf.
-func (e *Engine) takeLocked(m *unexpected.Message, buf []byte) (Status, error) {
-	return e.tookLocked(m, copy(buf, m.Data))
-}
-
-// tookLocked drops an unexpected eager message of which n bytes were copied.
-func (e *Engine) tookLocked(m *unexpected.Message, n int) (Status, error) {
-	st := Status{int(m.Src), m.Tag, int64(len(m.Data))}
-	e.tookEagerLocked(m)
-	err := e.truncatedLocked(n, uint64(len(m.Data)))
-	e.dropLocked(m)
+// took drops an unexpected eager message of p of which n bytes were copied.
+func (p *peer) took(m *unexpected.Message, n int) (Status, error) {
+	st := Status{p.rank, m.Tag, int64(len(m.Data))}
+	p.tookEager(m)
+	err := p.e.m.truncated(n, uint64(len(m.Data)))
+	p.drop(m)
 	return st, err
 }
 
-// tookEagerLocked follows an unexpected eager message that was received.
-func (e *Engine) tookEagerLocked(m *unexpected.Message) {
+// tookEager follows an unexpected eager message of p that was received.
+func (p *peer) tookEager(m *unexpected.Message) {
+	e := p.e
 	e.m.EagerReceived++
-	e.peers[m.Src].cameBytes.eager += uint64(len(m.Data))
+	p.cameBytes.eager += uint64(len(m.Data))
 	if t := e.trace; t != nil {
 		t.taken(m.Seq)
 	}
 }
 
-// dropLocked frees an unexpected message that a receive has matched, and gives back its credit.
-func (e *Engine) dropLocked(m *unexpected.Message) {
-	p := e.peers[m.Src]
-	p.consumed(e.unexp.Drop(m))
-}
+// drop frees an unexpected message of p that a receive has matched, and gives back its credit.
+func (p *peer) drop(m *unexpected.Message) { p.consumed(p.e.unexp.Drop(m)) }

@@ -50,7 +50,7 @@ func Failed(err error) Request {
 func (e *Engine) Null() Request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	op := e.sent.take()
+	op := e.pools.sent.take()
 	op.born(noteNull, AnySource, 0, nil)
 	op.status = Status{Source: nullSource}
 	return op.request()

@@ -35,13 +35,12 @@ func (p *peer) connected(window uint64) {
 	}
 }
 
-// retryLocked posts again what had no room, and returns how much of it was posted.
-func (e *Engine) retryLocked() int {
-	n := 0
-	work := e.dirty
-	e.dirty, e.again = e.again[:0], work
+// retry posts again what had no room, and returns how much of it was posted.
+func (w *waitEngine) retry() (n int) {
+	work := w.dirty
+	w.dirty, w.again = w.again[:0], work
 	for _, rank := range work {
-		p := e.peers[rank]
+		p := w.peers[rank]
 		p.dirty = false
 		n += p.drain()
 		if !p.readq.empty() || len(p.fins) != 0 || len(p.ctrls) != 0 {

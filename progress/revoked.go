@@ -16,7 +16,7 @@ func (op *Op) revoked() bool {
 // revokedInDevice has a matched receive wait, whose message the device was reading.
 func (op *Op) revokedInDevice() bool {
 	op.read.err = transport.ErrDeregistered
-	if !op.revoked() || !op.takeRead() {
+	if !op.revoked() || !op.e.reads.take(op) {
 		return false
 	}
 	op.move(opReading)
@@ -27,6 +27,6 @@ func (op *Op) revokedInDevice() bool {
 // endRevoked ends a receive of p.revoked.
 func (p *peer) endRevoked(op *Op, err error) {
 	p.revoked.remove(op)
-	op.releaseRead()
+	op.e.reads.release(op)
 	op.complete(Status{}, err)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/tagmatch/tagmatch/internal/trace"
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 	"github.com/tagmatch/tagmatch/transport"
 )
@@ -69,12 +70,25 @@ func (op *Op) endRequest(st Status, err error) {
 	op.endSend(st, err)
 }
 
-// requestOfLocked finds the send that rank src names; nil where that send has ended, or never was
-// one to src.
-func (e *Engine) requestOfLocked(src int, name uint32) *Op {
-	op := e.sends.byWire(name)
-	if op == nil || op.peer != src {
-		e.m.Stale++
+// Fin ends the send whose message the receiver has read, or has discarded.
+func (s *sink) Fin(src int, appCtx uint32) {
+	e := s.engine()
+	p := s.peers.heard(src)
+	if p == nil {
+		s.unheard(src)
+		return
+	}
+	if op := p.requested(appCtx); op != nil {
+		p.sentBytes.rndv += uint64(len(op.buf))
+		op.endRequest(e.sentStatus(op.tag, len(op.buf)), e.contexts.barredBy(op.tag))
+	}
+}
+
+// requested finds the send that p names; nil where that send has ended, or never was one to p.
+func (p *peer) requested(name uint32) *Op {
+	op := p.e.sends.byWire(name)
+	if op == nil || op.peer != p.rank {
+		p.e.m.Stale++
 		return nil
 	}
 	return op
@@ -130,6 +144,58 @@ func checkRndv(src int, h *transport.RndvHdr) (readState, error) {
 	return readState{src: src, appCtx: h.AppCtx, rkey: h.RKey, va: h.VA, total: h.Len}, nil
 }
 
+// Rndv takes a rendezvous request. What a device has matched comes as Matched instead.
+func (s *sink) Rndv(src int, h *transport.RndvHdr) {
+	e := s.engine()
+	if p := s.peers.heard(src); p != nil {
+		p.offer(h)
+	} else {
+		s.unheard(src)
+	}
+	e.inv.settle(e, src)
+	s.count(src)
+}
+
+// offer takes a rendezvous request of p.
+func (p *peer) offer(h *transport.RndvHdr) {
+	e := p.e
+	r, err := checkRndv(p.rank, h)
+	if err != nil {
+		p.lose(err)
+		return
+	}
+	r.seq = e.unexp.NextSeq()
+	if p.suspect(h.Tag) && p.misnamed(h.Tag) || p.inspected && p.forged(h.Tag) || !p.charge(unexpected.RecordCost) {
+		return
+	}
+	if t := e.trace; t != nil {
+		t.came(trace.Asked, p, r.seq, h.Tag, h.Len)
+	}
+	op, ok := e.posted.Match(h.Tag)
+	e.inv.received(e, h.Tag, op)
+	var taker *Op
+	if ok && op.kind.probe() {
+		op, taker = op.probed(Status{p.rank, h.Tag, int64(h.Len)})
+		ok = op != nil
+	}
+	if ok {
+		op.unposted()
+		op.read = r
+		op.tag = h.Tag
+		p.consumed(unexpected.RecordCost)
+		op.startRead()
+	} else if taker == nil && e.contexts.refuses(h.Tag) {
+		p.consumed(unexpected.RecordCost)
+		p.fin(r.appCtx)
+	} else {
+		e.unexp.KeepRequest(p.rank, h.Tag, r.seq, r.unmatched())
+		p.kept(r.total)
+		if taker != nil {
+			taker.take(h.Tag)
+		}
+	}
+}
+
 // pull satisfies a receive by an unexpected rendezvous request.
 func (op *Op) pull(m *unexpected.Message) {
 	if op.state == opNew {
@@ -137,7 +203,7 @@ func (op *Op) pull(m *unexpected.Message) {
 	}
 	op.read = requested(m)
 	op.tag = m.Tag
-	op.e.dropLocked(m)
+	op.e.peers[m.Src].drop(m)
 	op.startRead()
 }
 
@@ -153,42 +219,13 @@ func (op *Op) startRead() {
 		op.readEnded()
 		return
 	}
-	if !op.takeRead() {
+	if !op.e.reads.take(op) {
 		// 2^24 reads are under way: to wait for a slot would help nobody. The sender hears of it.
 		op.e.peers[r.src].fin(r.appCtx)
 		op.complete(Status{}, ErrFull)
 		return
 	}
 	op.readMore()
-}
-
-// takeRead gives a receive that reads its slot, and has it found by the name of its message. It
-// returns false if there is no slot.
-func (op *Op) takeRead() bool {
-	e := op.e
-	s, ok := e.reads.take(op)
-	if !ok {
-		return false
-	}
-	op.slot = s
-	if e.readers != nil {
-		e.readers[op.read.request()] = op
-	}
-	return true
-}
-
-// releaseRead frees the slot of a receive that reads, or of an abandoned one.
-func (op *Op) releaseRead() {
-	op.unread()
-	op.e.reads.release(op.slot)
-}
-
-// unread forgets who reads a message, as its receive does not any more.
-func (op *Op) unread() {
-	e := op.e
-	if name := op.read.request(); e.readers != nil && e.readers[name] == op {
-		delete(e.readers, name)
-	}
 }
 
 // readMore posts the reads that are left, or as many as may be under way. False means that there
@@ -262,7 +299,7 @@ func (op *Op) endRead() {
 		op.e.peers[op.read.src].revoked.push(op)
 		return
 	}
-	op.releaseRead()
+	op.e.reads.release(op)
 	op.readEnded()
 }
 
@@ -286,7 +323,7 @@ func (op *Op) readEnded() {
 	}
 	p.fin(r.appCtx)
 	p.cameRndv(r.total)
-	op.complete(Status{r.src, op.tag, int64(r.total)}, e.truncatedLocked(int(r.want), r.total))
+	op.complete(Status{r.src, op.tag, int64(r.total)}, e.m.truncated(int(r.want), r.total))
 }
 
 // failsAlone handles a receive whose reads have ended with err, if that concerns its message alone.
@@ -321,7 +358,7 @@ func (op *Op) failsAlone(err error) bool {
 
 // takeUnreadable handles an UNREADABLE of p: it cannot read the buffer of that send.
 func (p *peer) takeUnreadable(id uint32) {
-	if op := p.e.requestOfLocked(p.rank, id); op != nil {
+	if op := p.requested(id); op != nil {
 		op.endRequest(Status{}, fmt.Errorf("%w: the buffer was unmapped or protected before this send had ended", ErrFault))
 	}
 }

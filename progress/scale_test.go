@@ -136,7 +136,7 @@ func TestWithdrawByName(t *testing.T) {
 		r.Cancel()
 		r4.Cancel()
 		open(t, other) // rank 1 calls its request as rank 0 its first
-		require.Empty(t, c.e[2].readers)
+		require.Empty(t, c.e[2].reads.by)
 		other.Cancel()
 		c.step()
 		canceled(t, other)

@@ -139,7 +139,7 @@ func (e *Engine) checkSendLocked(dst int, tag uint64) error {
 	if dst < 0 || dst >= len(e.peers) {
 		return fmt.Errorf("%w: rank %d of %d", ErrInvalid, dst, len(e.peers))
 	}
-	if lost := e.lossOf(dst); lost != nil {
+	if lost := e.peers.loss(dst); lost != nil {
 		return peerError(dst, lost)
 	}
 	return nil

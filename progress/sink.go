@@ -23,27 +23,19 @@ func (s *sink) engine() *Engine {
 	return e
 }
 
-// known returns what is known of a rank that a transport names; nil where that is nothing. It is
-// small enough to be inlined.
-func (e *Engine) known(rank int) *peer {
-	if uint(rank) < uint(len(e.peers)) {
-		return e.peers[rank]
-	}
-	return nil
-}
-
 // unheard follows a message of a rank that is not heard. Where it is not lost, and this engine
 // still meets ranks, the transport is to blame.
-func (e *Engine) unheard(src int) {
-	if e.known(src) == nil && e.broken == nil {
-		e.log.Error("message of a rank that does not exist, or is not connected", "src", src, "size", len(e.peers))
+func (s *sink) unheard(src int) {
+	if s.peers.known(src) == nil && s.broken == nil {
+		s.log.Error("message of a rank that does not exist, or is not connected", "src", src, "size", len(s.peers))
 	}
 }
 
 // Greeting opens the peer's account.
 func (s *sink) Greeting(peer int) []byte {
 	var window uint64
-	if p, err := s.engine().meets(peer); err == nil {
+	s.engine()
+	if p, err := s.meets(peer); err == nil {
 		window = p.in.Open()
 	}
 	return encodeGreeting(window)
@@ -52,7 +44,8 @@ func (s *sink) Greeting(peer int) []byte {
 // Connected has the poll that it is called from post what waits for the peer. After an abort that
 // is the word of it.
 func (s *sink) Connected(peer int, greeting []byte) error {
-	p, err := s.engine().meets(peer)
+	s.engine()
+	p, err := s.meets(peer)
 	if err != nil {
 		return err
 	}
@@ -66,17 +59,17 @@ func (s *sink) Connected(peer int, greeting []byte) error {
 }
 
 // meets returns the peer that the transport connects to, or why it shall not.
-func (e *Engine) meets(rank int) (*peer, error) {
+func (s *sink) meets(rank int) (*peer, error) {
 	switch {
-	case e.broken != nil && e.abort == nil:
-		return nil, e.broken
-	case uint(rank) >= uint(len(e.peers)):
-		e.unheard(rank)
-		return nil, unknownSource(rank, len(e.peers))
-	case e.lossOf(rank) != nil:
-		return nil, fmt.Errorf("rank %d has given rank %d up: %w", e.cfg.Rank, rank, e.lossOf(rank))
+	case s.broken != nil && s.abort == nil:
+		return nil, s.broken
+	case uint(rank) >= uint(len(s.peers)):
+		s.unheard(rank)
+		return nil, unknownSource(rank, len(s.peers))
+	case s.peers.loss(rank) != nil:
+		return nil, fmt.Errorf("rank %d has given rank %d up: %w", s.cfg.Rank, rank, s.peers.loss(rank))
 	}
-	return e.peer(rank), nil
+	return (*Engine)(s).peer(rank), nil
 }
 
 func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
@@ -106,9 +99,9 @@ func (s *sink) countOdd(src int) {
 }
 
 func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte) {
-	p := e.known(src)
-	if p == nil || p.lost != nil {
-		e.unheard(src)
+	p := e.peers.heard(src)
+	if p == nil {
+		(*sink)(e).unheard(src)
 		return
 	}
 	if int64(appCtx) != int64(src) {
@@ -171,73 +164,11 @@ func (p *peer) arrive(tag uint64, payload []byte) (consumed uint64) {
 	return 0
 }
 
-func (s *sink) Rndv(src int, h *transport.RndvHdr) {
-	e := s.engine()
-	e.rndvLocked(src, h)
-	e.inv.settle(e, src)
-	s.count(src)
-}
-
-func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
-	p := e.known(src)
-	if p == nil || p.lost != nil {
-		e.unheard(src)
-		return
-	}
-	r, err := checkRndv(src, h)
-	if err != nil {
-		p.lose(err)
-		return
-	}
-	r.seq = e.unexp.NextSeq()
-	if p.suspect(h.Tag) && p.misnamed(h.Tag) || p.inspected && p.forged(h.Tag) || !p.charge(unexpected.RecordCost) {
-		return
-	}
-	if t := e.trace; t != nil {
-		t.came(trace.Asked, p, r.seq, h.Tag, h.Len)
-	}
-	op, ok := e.posted.Match(h.Tag)
-	e.inv.received(e, h.Tag, op)
-	var taker *Op
-	if ok && op.kind.probe() {
-		op, taker = op.probed(Status{src, h.Tag, int64(h.Len)})
-		ok = op != nil
-	}
-	if ok {
-		op.unposted()
-		op.read = r
-		op.tag = h.Tag
-		p.consumed(unexpected.RecordCost)
-		op.startRead()
-	} else if taker == nil && e.contexts.refuses(h.Tag) {
-		p.consumed(unexpected.RecordCost)
-		p.fin(r.appCtx)
-	} else {
-		e.unexp.KeepRequest(src, h.Tag, r.seq, r.unmatched())
-		p.kept(r.total)
-		if taker != nil {
-			taker.take(h.Tag)
-		}
-	}
-}
-
-func (s *sink) Fin(src int, appCtx uint32) {
-	e := s.engine()
-	if p := e.known(src); p == nil || p.lost != nil {
-		e.unheard(src)
-		return
-	}
-	if op := e.requestOfLocked(src, appCtx); op != nil {
-		e.peers[src].sentBytes.rndv += uint64(len(op.buf))
-		op.endRequest(e.sentStatus(op.tag, len(op.buf)), e.contexts.barredBy(op.tag)) // perhaps of a message that was discarded
-	}
-}
-
 func (s *sink) Ctrl(src int, msg []byte) {
-	e := s.engine()
-	p := e.known(src)
-	if p == nil || p.lost != nil {
-		e.unheard(src)
+	s.engine()
+	p := s.peers.heard(src)
+	if p == nil {
+		s.unheard(src)
 		return
 	}
 	c, err := decodeCtrl(msg)
@@ -289,6 +220,6 @@ func (s *sink) PeerLost(peer int, err error) {
 	if uint(peer) < uint(len(e.peers)) {
 		e.peer(peer).lose(err)
 	} else {
-		e.unheard(peer)
+		s.unheard(peer)
 	}
 }

@@ -1,5 +1,7 @@
 package progress
 
+import "iter"
+
 // slot identifies an Op to a peer or to the transport: an index, and a generation by which an
 // answer that is late or forged is recognised.
 type slot struct {
@@ -54,7 +56,18 @@ const eagerSlots = 64
 func (t *slots) init(limit int, bulky *int) { t.limit, t.bulky = limit, bulky }
 
 // tables are those of an engine.
-func (e *Engine) tables() [3]*slots { return [3]*slots{&e.sends, &e.reads, &e.off.slots} }
+func (e *Engine) tables() [3]*slots { return [3]*slots{&e.sends, &e.reads.slots, &e.off.slots} }
+
+// ops gives the operations that have a slot.
+func (t *slots) ops() iter.Seq[*Op] {
+	return func(yield func(*Op) bool) {
+		for i := range t.entries {
+			if op := t.entries[i].op; op != nil && !yield(op) {
+				return
+			}
+		}
+	}
+}
 
 // take finds a free slot for op; false means that all are in use.
 func (t *slots) take(op *Op) (slot, bool) {
@@ -124,4 +137,66 @@ func (t *slots) byID(id uint64) *Op {
 		return nil
 	}
 	return t.entries[i].op
+}
+
+// reading is the receives that read, by read id, and the abandoned ones.
+type reading struct {
+	slots
+
+	// by is those in state opReading, by what they read; nil until a sender withdraws a message.
+	// It is kept then: it takes less than their Ops, and who has withdrawn one message may withdraw
+	// more.
+	by map[request]*Op
+}
+
+// take gives a receive that reads its slot. It returns false if there is none.
+func (t *reading) take(op *Op) bool {
+	s, ok := t.slots.take(op)
+	if !ok {
+		return false
+	}
+	op.slot = s
+	if t.by != nil {
+		t.by[op.read.request()] = op
+	}
+	return true
+}
+
+// release frees the slot of a receive that reads, or of an abandoned one.
+func (t *reading) release(op *Op) {
+	t.forget(op)
+	t.slots.release(op.slot)
+}
+
+// forget forgets who reads a message, as its receive does not any more.
+func (t *reading) forget(op *Op) {
+	if name := op.read.request(); t.by != nil && t.by[name] == op {
+		delete(t.by, name)
+	}
+}
+
+// of finds the receive that reads a message.
+func (t *reading) of(r request) *Op {
+	if t.by == nil && t.used != 0 {
+		t.by = map[request]*Op{}
+		for op := range t.ops() {
+			if op.state == opReading {
+				t.by[op.read.request()] = op
+			}
+		}
+	}
+	return t.by[r]
+}
+
+// fail ends the receives that were reading. The transport is closed, and writes to their buffers no
+// more.
+func (t *reading) fail(err error) {
+	for op := range t.ops() {
+		t.release(op)
+		if op.state == opAbandoned {
+			op.vanish()
+		} else {
+			op.complete(Status{}, err)
+		}
+	}
 }

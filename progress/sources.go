@@ -1,5 +1,7 @@
 package progress
 
+import "slices"
+
 // Where a receive's message may come from: one rank, any rank, or any of a group. Matching goes by
 // tag and mask alone; the group says whose loss ends the receive, which peers that are held up hear
 // of it, and whether all of them send by the device with the tag list.
@@ -43,10 +45,15 @@ func (l *losses) ack(rank int) {
 // ranks first.
 type sources struct {
 	groups []sourceGroup
-	lowest int // the source of the last group
+	lowest int    // the source of the last group
+	lost   []Loss // in order of loss
+	size   int    // constant: how many ranks there are
 }
 
-func (s *sources) init() { s.add(sourceGroup{members: allRanks{}}) }
+func (s *sources) init(size int) {
+	s.size = size
+	s.add(sourceGroup{members: allRanks{}})
+}
 
 // add gives a group the first place that is free, and returns its source.
 func (s *sources) add(g sourceGroup) (src int) {
@@ -78,8 +85,9 @@ func (s *sources) accepts(src, rank int) bool {
 	return g != nil && g.members.Contains(rank)
 }
 
-// lose counts a rank that is lost.
-func (s *sources) lose(rank int) {
+// lose follows that a rank is lost.
+func (s *sources) lose(rank int, cause error) {
+	s.lost = append(s.lost, Loss{rank, cause})
 	for i := range s.groups {
 		if g := &s.groups[i]; g.members != nil && g.members.Contains(rank) {
 			g.losses.unacked++
@@ -99,13 +107,13 @@ func (e *Engine) Group(context uint64, m Members) (src int) {
 		if m.Contains(i) {
 			size++
 			g.foreign = g.foreign || !e.off.covers(i)
-			if e.lossOf(i) != nil {
+			if e.peers.loss(i) != nil {
 				g.losses.unacked++
 			}
 		}
 	}
 	if size != len(e.peers) {
-		e.confineLocked(context, m)
+		e.contexts.confine(context, m)
 	}
 	return e.sources.add(g)
 }
@@ -133,24 +141,43 @@ func (e *Engine) AckFailures(src int, ranks ...int) {
 		return
 	}
 	for _, r := range ranks {
-		if r >= 0 && r < len(e.peers) && e.lossOf(r) != nil && g.members.Contains(r) {
+		if r >= 0 && r < len(e.peers) && e.peers.loss(r) != nil && g.members.Contains(r) {
 			g.losses.ack(r)
 		}
 	}
 }
 
-// checkLossesLocked is the error of a receive from any of several ranks that cannot be posted. It
-// names the lost ranks that were not passed to AckFailures.
-func (e *Engine) checkLossesLocked(src int) error {
-	g := e.sources.group(src)
+// check is the error of a receive from any of several ranks that cannot be posted. It names the
+// lost ranks that were not passed to AckFailures.
+func (s *sources) check(src int) error {
+	g := s.group(src)
 	switch {
 	case g == nil:
-		return unknownSource(src, len(e.peers))
+		return unknownSource(src, s.size)
 	case g.losses.unacked == 0:
 		return nil
 	}
-	return e.lossOfLocked(func(rank int) bool {
-		_, acked := g.losses.acked[rank]
-		return !acked && g.members.Contains(rank)
-	})
+	return s.lossOf(g.unacked)
+}
+
+// unacked reports whether the loss of a rank ends receives from this group.
+func (g *sourceGroup) unacked(rank int) bool {
+	_, acked := g.losses.acked[rank]
+	return !acked && g.members.Contains(rank)
+}
+
+// lossOf is a *PeerError that names some of the ranks that are lost; nil where there are none.
+func (s *sources) lossOf(which func(rank int) bool) error {
+	var ranks []int
+	var cause error
+	for _, l := range s.lost {
+		if which(l.Rank) {
+			ranks, cause = append(ranks, l.Rank), l.Cause
+		}
+	}
+	if ranks == nil {
+		return nil
+	}
+	slices.Sort(ranks)
+	return &PeerError{Ranks: ranks, Cause: cause}
 }

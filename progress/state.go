@@ -84,6 +84,20 @@ var opMoves = [opStates][]opState{
 	opEnded:       {opNew},
 }
 
+// stateCounts is how many operations came to each state.
+type stateCounts [opStates]uint64
+
+// underWay is how many operations have begun and not ended, of calls that wait too.
+func (c *stateCounts) underWay() int { return int(c[opNew] - c[opEnded]) }
+
+// moves is how often an operation came to another state.
+func (c *stateCounts) moves() (n uint64) {
+	for _, entered := range c {
+		n += entered
+	}
+	return n
+}
+
 // move takes an operation to another state. What the state says of fields of the Op itself
 // holds before.
 func (op *Op) move(to opState) {

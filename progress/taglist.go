@@ -21,7 +21,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	}
 	listed := op.state == opOffloaded
 	if !listed {
-		e.delAnsweredLocked()
+		s.delAnswered()
 	} else {
 		op.unpost()
 		e.inv.received(e, tag, op)
@@ -80,7 +80,7 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 		p.cameRndv(n)
 	}
 	got := min(n, uint64(len(op.buf)))
-	op.complete(Status{p.rank, op.tag, int64(n)}, e.truncatedLocked(int(got), n))
+	op.complete(Status{p.rank, op.tag, int64(n)}, e.m.truncated(int(got), n))
 }
 
 // Incomplete takes over the read of a rendezvous request that the device has matched, and leaves to
@@ -180,7 +180,7 @@ func (s *sink) Deleted(id uint64, ok bool) {
 		return
 	}
 	e.off.gone(op)
-	e.delAnsweredLocked()
+	s.delAnswered()
 	e.off.release(op.slot)
 	op.complete(Status{}, op.err)
 }

@@ -75,9 +75,9 @@ func (e *Engine) StartTrace(records int) error {
 	if e.trace != nil {
 		return ErrTracing
 	}
-	for _, s := range e.off.slots.entries {
-		if s.op != nil && s.op.state == opMatched {
-			t.owe(&s.op.read, 1)
+	for op := range e.off.slots.ops() {
+		if op.state == opMatched {
+			t.owe(&op.read, 1)
 		}
 	}
 	t.from = time.Now()
@@ -236,18 +236,18 @@ func (t *recording) call(kind trace.Kind, op wait.Operation) { t.add(kind, nameO
 
 // returned follows that a goroutine does not wait any more. That a request has ended says it too.
 func (t *recording) returned(op wait.Operation, err error) {
-	if own, one := op.(*Op); !one || err != nil || own.pool == &own.e.calls {
+	if own, one := op.(*Op); !one || err != nil || own.pool == &own.e.pools.calls {
 		t.call(trace.Returned, op)
 	}
 }
 
-// parksLocked follows that a goroutine goes to sleep, or goes on: one that waits for op, or, where
-// that is nil, for the transport.
-func (e *Engine) parksLocked(op wait.Operation, asleep bool, now time.Time) {
+// parks follows that a goroutine goes to sleep, or goes on: one that waits for op, or, where that is
+// nil, for the transport.
+func (w *waitEngine) parks(op wait.Operation, asleep bool, now time.Time) {
 	if asleep {
-		e.markLocked(now)
+		(*Engine)(w).markLocked(now)
 	}
-	t := e.trace
+	t := w.trace
 	switch {
 	case t == nil:
 	case op == nil && asleep:

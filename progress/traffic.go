@@ -44,42 +44,24 @@ func (e *Engine) Traffic() (list []Traffic) {
 // eachTraffic visits all peers, and takes the lock for some at a time.
 func (e *Engine) eachTraffic(visit func(Traffic)) {
 	from := 0
-	e.inPieces(func() (more bool) {
+	piece(func() (more bool) {
 		to := min(from+pieceMost, len(e.made))
 		for _, p := range e.made[from:to] {
 			visit(Traffic{p.rank, p.sentBytes.eager, p.cameBytes.eager, p.sentBytes.rndv, p.cameBytes.rndv})
 		}
 		from = to
 		return from < len(e.made)
-	})
+	}).each(&e.mu, nil)
 }
 
 // oldestWait is for how long a goroutine has waited, of those that wait at the time now; 0: none
 // does.
 func (e *Engine) oldestWait(now time.Time) (age time.Duration) {
 	skip := 0
-	e.inPieces(func() (more bool) {
+	piece(func() (more bool) {
 		more = e.wait.Began(skip, pieceMost, func(began time.Time) { age = max(age, now.Sub(began)) })
 		skip += pieceMost
 		return more
-	})
+	}).each(&e.mu, nil)
 	return age
-}
-
-// underWayLocked is how many operations have begun and not ended, of calls that wait too.
-func (e *Engine) underWayLocked() int { return int(e.entered[opNew] - e.entered[opEnded]) }
-
-// openLocked is about how many requests have ended whose outcome nobody has taken, those that a
-// Queue has to report among them: operations that are neither under way nor in a pool. It is 0
-// where the engine keeps memory for more than most others, as there have been many then.
-func (e *Engine) openLocked(most int) (n int) {
-	ops, ok := e.ops.outside(most)
-	calls, too := e.calls.outside(most)
-	if ok && too {
-		n = max(0, ops+calls-e.underWayLocked())
-	}
-	if sent, ok := e.sent.outside(most); ok {
-		n += sent
-	}
-	return n
 }

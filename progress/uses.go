@@ -24,8 +24,8 @@ func (e *Engine) opsLocked() iter.Seq[*Op] {
 			}
 		}
 		for _, t := range e.tables() {
-			for i := range t.entries {
-				if op := t.entries[i].op; op != nil && op.state != opOffloaded && !yield(op) { // those are posted too
+			for op := range t.ops() {
+				if op.state != opOffloaded && !yield(op) { // those are posted too
 					return
 				}
 			}

@@ -74,7 +74,7 @@ func (e *Engine) IrecvVec(src int, tag, mask uint64, parts [][]byte) Request {
 	op.note.vector(parts)
 	r := op.request()
 	if m, ok := e.unexp.Match(tag, mask); ok && !m.Rndv {
-		op.complete(e.tookLocked(m, scatter(parts, m.Data)))
+		op.complete(e.peers[m.Src].took(m, scatter(parts, m.Data)))
 	} else {
 		op.kind = kindVector
 		op.takeVector(parts, -1)

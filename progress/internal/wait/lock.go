@@ -27,6 +27,18 @@ func (l *Lock) Lock() {
 // Wanted reports whether somebody waits for the lock.
 func (l *Lock) Wanted() bool { return l.wanted.Load() != 0 }
 
+// mostYields is how often Yield yields the processor. Who has parked for the lock needs some 50 us
+// to run.
+const mostYields = 1000
+
+// Yield lets those have the lock, which the caller has let go of, who want it: else sync.Mutex would
+// give it to this goroutine again.
+func (l *Lock) Yield() {
+	for i := 0; l.Wanted() && i < mostYields; i++ {
+		runtime.Gosched()
+	}
+}
+
 // giveWay lets those who want the lock have it. With oneP there is one processor for all goroutines
 // of this process.
 func (l *Lock) giveWay(oneP bool) {
