@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -175,13 +174,9 @@ func (r *requester) enqueue(wr *verbs.SendWR, list []sge, total uint64) {
 	if wr.Opcode == verbs.WRRDMARead {
 		e.flags |= entryAnswer
 		need = verbs.AccessLocalWrite
-	}
-	if invariant.Enabled {
-		if need != 0 {
-			r.checkPosted(list)
-		} else {
-			r.checkPosted(nil)
-		}
+		r.checkPosted(list)
+	} else {
+		r.checkPosted(nil)
 	}
 	sges := r.room(r.posted)
 	r.posted++

@@ -39,9 +39,6 @@ func (h *handshake) due() action {
 // next follows that what was due was done.
 func (h *handshake) next() { h.stage++ }
 
-// over reports whether the connection is made.
-func (h *handshake) over() bool { return h.stage == nothing }
-
 // toldHello follows a HELLO of the peer, and reports whether it comes in its turn.
 func (h *handshake) toldHello() bool {
 	if h.hello {
