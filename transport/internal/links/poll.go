@@ -73,9 +73,9 @@ func (l *Links) Enough() {
 }
 
 // End does what not every poll needs: asynchronous events, what others tell, connections, deferred
-// grants, losses. n is how many
-// events the poll has handled. empty means that no completions are left: only then have all
-// messages of a dead peer been delivered, and its loss may be reported. It returns what Poll does.
+// grants, losses. n is how many events the poll has handled. empty means that no completions are
+// left: only then have all messages of a dead peer been delivered, and its loss may be reported. It
+// returns what Poll does.
 func (l *Links) End(n int, empty bool) (int, error) {
 	l.until = rareEvery
 	l.pollEvents()
