@@ -6,12 +6,11 @@ const overlapBudget = 1024
 // Overlapping reports whether a receive posted before the given sequence number overlaps
 // (tag, mask).
 //
-// The answer may be conservative: true although there is none, when more than
-// 1024 receives in the tables would have to be looked at. False is always right. Masks in use
-// that lie within mask cost one probe each, whatever the depth; a mask in use
-// with bits outside mask (an exact receive against a wildcard) has to be scanned
-// for. So whoever asks often about a subset of the receives does well to keep
-// that subset in a queue of its own.
+// The answer may be conservative: true although there is none, when more than 1024 receives in the
+// tables would have to be looked at. False is always right. Masks in use that lie within mask cost
+// one probe each, whatever the depth; a mask in use with bits outside mask (an exact receive
+// against a wildcard) has to be scanned for. So whoever asks often about a subset of the receives
+// does well to keep that subset in a queue of its own.
 func (q *Posted[T]) Overlapping(tag, mask uint64, before Seq) bool {
 	if q.n != 0 && (q.overlapping(tag, mask, before) || q.back != nil && q.back.overlapping(tag, mask, before)) {
 		return true

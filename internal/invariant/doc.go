@@ -6,7 +6,7 @@
 //
 // In other builds Enabled is the constant false. Code that only serves a check is guarded by "if
 // invariant.Enabled", so that the compiler removes it; Mutex is a sync.Mutex, Guard and Stack are
-// empty.
+// empty, PoisonStart and RequirePoison do nothing.
 //
 // Concurrency: Mutex and Guard may be used by any goroutine, the rest are pure functions.
 package invariant
@@ -39,6 +39,10 @@ func Broken(rule, format string, args ...any) {
 
 // PoisonByte fills memory after its life.
 const PoisonByte = 0xdb
+
+// poisonMost is how much of a buffer PoisonStart overwrites: all of a large one would take too
+// long.
+const poisonMost = 4 << 10
 
 // Poison overwrites memory that must not be read any more, so that a use of it shows.
 func Poison(b []byte) {

@@ -1,8 +1,6 @@
-package invariant
+//go:build invariants
 
-// poisonMost is how much of a buffer PoisonStart overwrites: all of a large one would take too
-// long.
-const poisonMost = 4 << 10
+package invariant
 
 // PoisonStart is Poison for the beginning of a buffer that may be large.
 func PoisonStart(b []byte) { Poison(b[:min(len(b), poisonMost)]) }

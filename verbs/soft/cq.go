@@ -158,9 +158,7 @@ func (c *compQueue) handOver() {
 		} else {
 			rq.checkLimit()
 		}
-		if invariant.Enabled {
-			invariant.PoisonStart(c.one.Data) // it was lent for the call
-		}
+		invariant.PoisonStart(c.one.Data) // it was lent for the call
 		c.one.Data, c.one.Imm = nil, 0
 	}
 	for c.room > 0 && c.head != c.tail {

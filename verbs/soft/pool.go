@@ -17,9 +17,7 @@ func (p *bufPool) get(n int) []byte {
 	if k := len(p.class[c]); k > 0 {
 		b := p.class[c][k-1]
 		p.class[c] = p.class[c][:k-1]
-		if invariant.Enabled {
-			invariant.RequirePoison(b[:cap(b)], "a pooled buffer")
-		}
+		invariant.RequirePoison(b[:cap(b)], "a pooled buffer")
 		return b[:n]
 	}
 	return make([]byte, n, 1<<c)
@@ -28,8 +26,6 @@ func (p *bufPool) get(n int) []byte {
 // put takes a buffer back.
 func (p *bufPool) put(b []byte) {
 	c := bits.Len(uint(cap(b) - 1))
-	if invariant.Enabled {
-		invariant.PoisonStart(b[:cap(b)])
-	}
+	invariant.PoisonStart(b[:cap(b)])
 	p.class[c] = append(p.class[c], b[:0])
 }

@@ -4,14 +4,13 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// requester is the sending half of a queue pair, but for its READs (reader). Work
-// requests have indexes, from 0 after RESET, modulo 2^32; index & mask is the slot in sq. The
-// fields reclaimed, done, sent and posted are indexes, and
+// requester is the sending half of a queue pair, but for its READs (reader). Work requests have
+// indexes, from 0 after RESET, modulo 2^32; index & mask is the slot in sq. The fields reclaimed,
+// done, sent and posted are indexes, and
 //
 //	reclaimed <= done <= sent <= posted <= reclaimed + len(sq)
 type requester struct {
@@ -175,13 +174,9 @@ func (r *requester) enqueue(wr *verbs.SendWR, list []sge, total uint64) {
 	if wr.Opcode == verbs.WRRDMARead {
 		e.flags |= entryAnswer
 		need = verbs.AccessLocalWrite
-	}
-	if invariant.Enabled {
-		if need != 0 {
-			r.checkPosted(list)
-		} else {
-			r.checkPosted(nil)
-		}
+		r.checkPosted(list)
+	} else {
+		r.checkPosted(nil)
 	}
 	sges := r.room(r.posted)
 	r.posted++
@@ -251,7 +246,7 @@ func (r *requester) transmit() bool {
 	if w.flags&verbs.SendFence != 0 && r.q.underWay() > 0 {
 		return false
 	}
-	ok := false
+	var ok bool
 	if verbs.SendOpcode(e.op) == verbs.WRRDMARead {
 		ok = r.q.issue(e, w)
 	} else {

@@ -16,31 +16,35 @@ type budget struct {
 	// behind is the messages that reads have overtaken, which have ended: where the link has failed
 	// since, their completions are still in the queue, behind that of the read.
 	behind uint32
+	every  uint32 // a posting to a peer that makes so many since the last signalled one is signalled
+	usual  uint32 // every, unless the budget is short
 }
 
 // open sets the budget of all peers, and has every so many requests of one signalled.
-func (b *budget) open(total int) { b.total, b.mark = uint32(total), uint32(total)/2 }
+func (b *budget) open(total, every int) {
+	b.total, b.mark = uint32(total), uint32(total)/2
+	b.every, b.usual = uint32(every), uint32(every)
+}
 
 // crowded has requests signalled, as half of the budget is in use or more when one is to be posted.
 // It reports whether all of it is.
 func (l *Links) crowded() (full bool) {
 	b := &l.budget
-	b.mark, l.every, l.todo = b.total, 1, true
+	b.mark, b.every, l.todo = b.total, 1, true
 	return b.used >= b.total
 }
 
 // returned takes back what n requests count, which have ended.
-func (l *Links) returned(n uint32) {
-	b := &l.budget
+func (b *budget) returned(n uint32) {
 	if b.used -= n; b.used < b.total/2 {
-		b.mark, l.every = b.total/2, l.usual
+		b.mark, b.every = b.total/2, b.usual
 	}
 }
 
-// drained follows that no completions are left.
-func (l *Links) drained() {
-	l.returned(l.budget.behind)
-	l.budget.behind = 0
+// drained takes back what reads have overtaken, as no completions are left.
+func (b *budget) drained() {
+	b.returned(b.behind)
+	b.behind = 0
 }
 
 // unconfirmed returns how many requests of p count that no completion to come tells of.

@@ -70,7 +70,7 @@ func newTrioOn(t *testing.T, total int, wrap func(verbs.Device) verbs.Device) *t
 		require.Equal(t, transport.ErrAgain, r.a.SendFin(rank, 1), "the first message begins a connection")
 	}
 	r.poll(all[:]...)
-	r.a.budget.open(total)
+	r.a.budget.open(total, int(r.a.budget.usual))
 	return r
 }
 
@@ -109,7 +109,7 @@ func TestBudgetConfirms(t *testing.T) {
 	r.poll(r.a, r.b, r.c)
 	r.used(0)
 	require.EqualValues(t, 8, r.a.budget.mark)
-	require.Equal(t, r.a.usual, r.a.every)
+	require.Equal(t, r.a.budget.usual, r.a.budget.every)
 }
 
 // TestBudgetStalled: a peer that does not take the messages that it was sent, nor confirms them,

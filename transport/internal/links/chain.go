@@ -43,7 +43,7 @@ func (c *chain) fill(seq, appCtx uint32, msgs []transport.Eager) (n int) {
 }
 
 // SendEagers sends several tagged messages by one posting. Only the last is ever signalled:
-// where it would else be the l.every-th that is not, or a later one.
+// where it would else be the budget.every-th that is not, or a later one.
 func (l *Links) SendEagers(to int, appCtx uint32, msgs []transport.Eager) (sent int) {
 	if uint(to) >= uint(len(l.peers)) {
 		return 0
@@ -62,7 +62,7 @@ func (l *Links) SendEagers(to int, appCtx uint32, msgs []transport.Eager) (sent 
 	next := last.Next
 	last.Next = nil
 	end := p.posted + uint32(n)
-	if end-p.signalled >= l.every {
+	if end-p.signalled >= l.budget.every {
 		last.Flags |= verbs.SendSignaled
 	}
 	bad, err := p.qp.PostSend(&c.wrs[0])

@@ -40,16 +40,15 @@ func (p *peer) checkCompleted(seq uint32) {
 	invariant.Check(p.state != linkUp || seq-p.done < p.signalled-p.done, "once", "request %d completes: none is signalled from there on", seq)
 }
 
-// checkBudget compares what is used of the budget with what the peers have outstanding.
-func (l *Links) checkBudget() {
-	if !invariant.Due(len(l.made), uint32(l.until)) {
+// check compares what is used of the budget with what the peers have outstanding.
+func (b *budget) check(made []*peer, tick uint32) {
+	if !invariant.Due(len(made), tick) {
 		return
 	}
-	sum := l.budget.behind
-	for _, p := range l.made {
+	sum := b.behind
+	for _, p := range made {
 		sum += p.posted - p.done
 	}
-	b := &l.budget
 	invariant.Check(sum == b.used && b.used <= b.total, "budget", "%d send requests are outstanding, %d are counted, of %d", sum, b.used, b.total)
 }
 

@@ -30,9 +30,8 @@ type Config struct {
 	// many completions there can be at once on top of CQE.
 	TM      verbs.TMCap
 	MoreCQE int
-	// Unended is called in each poll while the link to a rank is lost and operations of DeferLoss
-	// have not ended; empty says that no completions are left. It returns how many it has ended. It
-	// may be nil.
+	// Unended ends operations of DeferLoss, if it can, and returns how many: in each poll while the
+	// link to their rank is lost. empty says that no completions are left. It may be nil.
 	Unended func(rank int, empty bool) int
 	// Free deregisters the transport's own memory: Close calls it when no queue pair and no SRQ is
 	// left, and no more after that. It may be nil.

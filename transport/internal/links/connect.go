@@ -3,7 +3,6 @@ package links
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -15,44 +14,18 @@ import (
 
 // Connect says how rank is reached; addr is its Address, which is kept.
 func (l *Links) Connect(rank int, addr []byte) error {
-	if err := l.connect(rank, addr); err != nil {
+	if err := l.directory.add(rank, addr); err != nil {
 		return fmt.Errorf("transport/%s: connect rank %d: %w", l.cfg.Mode, rank, err)
 	}
 	return nil
 }
 
-func (l *Links) connect(rank int, addr []byte) error {
-	switch {
-	case uint(rank) >= uint(len(l.peers)):
-		return fmt.Errorf("the job has %d ranks", len(l.peers))
-	case l.addrs[rank] != nil:
-		return errors.New("it is connected already")
-	}
-	a, err := format.DecodeAddress(addr)
-	if err != nil {
-		return err
-	}
-	if err := l.self.Accept(&a, rank); err != nil {
-		return err
-	}
-	if _, err := l.cfg.Device.Reaches(a.Device); err != nil {
-		return err
-	}
-	key := l.deviceKey(a.Device)
-	if other := l.byDevice.Find(key); other >= 0 { // or, once in 2^64 pairs, one with the same hash
-		return fmt.Errorf("its device is that of rank %d: one of the two addresses is false", other)
-	}
-	l.byDevice.Add(key, uint32(rank))
-	l.addrs[rank] = a.Device
-	return nil
-}
-
-// deviceKey is the key in byDevice of the device at an address: a hash of its identity.
-func (l *Links) deviceKey(device []byte) uint64 {
-	if d, ok := l.cfg.Device.(verbs.Identifier); ok {
-		device = d.Identity(device)
-	}
-	return maphash.Bytes(l.seed, device)
+// connector makes the connections, as messages are posted to peers or peers tell HELLO.
+type connector struct {
+	l      *Links      // whose connections
+	number uint64      // random, tells this transport from others with its device
+	unmade []*peer     // those for whose connection something may be due, see making.listed
+	retry  *time.Timer // see again; nil: there was no need yet
 }
 
 // making is a connection while it is being made.
@@ -60,23 +33,23 @@ type making struct {
 	handshake
 	mine, theirs *format.Hello // once this end has told it, or is to; once the peer has
 	reminder     *time.Timer   // nil: none
-	listed       bool          // it is in Links.unmade
+	listed       bool          // it is in connector.unmade
 }
 
 // begin begins the connection to a peer, unless it has begun.
-func (l *Links) begin(p *peer) *making {
+func (c *connector) begin(p *peer) *making {
 	if p.making == nil {
-		p.making = &making{reminder: l.remind(p.rank)}
-		l.goesOn(p)
+		p.making = &making{reminder: c.remind(p.rank)}
+		c.goesOn(p)
 	}
 	return p.making
 }
 
 // goesOn has the next poll, or this one, do what is due for a connection that is being made.
-func (l *Links) goesOn(p *peer) {
-	if l.todo = true; !p.making.listed {
+func (c *connector) goesOn(p *peer) {
+	if c.l.todo = true; !p.making.listed {
 		p.making.listed = true
-		l.unmade = append(l.unmade, p)
+		c.unmade = append(c.unmade, p)
 	}
 }
 
@@ -84,12 +57,11 @@ func (l *Links) goesOn(p *peer) {
 // may compute, and a host that is gone ends the line.
 const patience = 10 * time.Second
 
-func (l *Links) remind(rank int) *time.Timer {
-	log := l.cfg.Logger
-	if log == nil || rank == l.self.Rank {
+func (c *connector) remind(rank int) *time.Timer {
+	log, own := c.l.cfg.Logger, c.l.self.Rank
+	if rank == own {
 		return nil
 	}
-	own := l.self.Rank
 	return time.AfterFunc(patience, func() {
 		log.Warn("a rank has not answered yet, so that messages to it wait: it computes, or is stopped", "rank", own, "peer", rank, "after", patience)
 	})
@@ -106,19 +78,19 @@ func (p *peer) endMaking() {
 // makeSome moves the connections that are being made on, and returns how much was done. At most one
 // of them makes or connects queue pairs, for which a NIC takes a millisecond: other peers are to be
 // attended to in between.
-func (l *Links) makeSome() (n int) {
+func (c *connector) makeSome() (n int) {
 	var slow *peer
 	short := false                       // of memory: others need not try
-	for i := 0; i < len(l.unmade); i++ { // Sink.Connected may begin more
-		p := l.unmade[i]
+	for i := 0; i < len(c.unmade); i++ { // Sink.Connected may begin more
+		p := c.unmade[i]
 		for p.state == linkNew {
 			a := p.making.due()
 			if a == nothing || a.slow() && slow != nil && slow != p || a == makePairs && short {
 				break
 			}
-			if !l.do(p, a) {
+			if !c.do(p, a) {
 				short = short || a == makePairs
-				l.again()
+				c.again()
 				break
 			}
 			if a.slow() {
@@ -127,7 +99,7 @@ func (l *Links) makeSome() (n int) {
 			n++
 		}
 	}
-	l.unmade = slices.DeleteFunc(l.unmade, func(p *peer) bool {
+	c.unmade = slices.DeleteFunc(c.unmade, func(p *peer) bool {
 		if p.state == linkNew {
 			p.making.listed = p.making.due() != nothing
 			return !p.making.listed
@@ -142,38 +114,45 @@ const retryTick = time.Millisecond
 
 // again has who sleeps poll again soon: of room for what is to be told, or registered, a device
 // tells nobody.
-func (l *Links) again() {
-	if l.retry == nil {
-		l.retry = time.AfterFunc(retryTick, l.Wake)
+func (c *connector) again() {
+	if c.retry == nil {
+		c.retry = time.AfterFunc(retryTick, c.l.Wake)
 	} else {
-		l.retry.Reset(retryTick)
+		c.retry.Reset(retryTick)
+	}
+}
+
+// close ends the timer of again.
+func (c *connector) close() {
+	if c.retry != nil {
+		c.retry.Stop()
 	}
 }
 
 // do does what is due for a connection. It returns false if that cannot be done now, or never.
-func (l *Links) do(p *peer, a action) bool {
+func (c *connector) do(p *peer, a action) bool {
 	m := p.making
 	var err error
 	switch a {
 	case makePairs:
-		if err = l.makePairs(p); err == transport.ErrAgain {
+		if err = c.makePairs(p); err == transport.ErrAgain {
 			return false
 		}
 	case tellHello:
-		if !l.tell(p, m.mine.Encode()) {
+		if !c.l.lines.tell(p, m.mine.Encode()) {
 			return false
 		}
 	case connectPairs:
-		err = l.connectPairs(p)
+		err = p.connectPairs(c.l.addrs[p.rank], m.mine, m.theirs)
 	case tellReady:
-		if !l.tell(p, (&format.Ready{Number: m.theirs.Number}).Encode()) {
+		if !c.l.lines.tell(p, (&format.Ready{Number: m.theirs.Number}).Encode()) {
 			return false
 		}
 	case open:
-		l.opened(p)
+		c.opened(p)
 	}
 	if err != nil {
-		l.lose(p, causeLocal, err)
+		c.l.lose(p, causeLocal, err)
 		return false
 	}
 	m.next()
@@ -181,19 +160,19 @@ func (l *Links) do(p *peer, a action) bool {
 }
 
 // opened lets messages be posted to a peer.
-func (l *Links) opened(p *peer) {
+func (c *connector) opened(p *peer) {
 	greeting := p.making.theirs.Greeting
 	p.endMaking()
-	p.state, p.limit = linkUp, l.depth
-	if err := l.sink.Connected(p.rank, greeting); err != nil {
-		l.lose(p, causeLocal, err)
+	p.state, p.limit = linkUp, c.l.depth
+	if err := c.l.sink.Connected(p.rank, greeting); err != nil {
+		c.l.lose(p, causeLocal, err)
 	}
 }
 
 // makePairs makes the credit cell and the queue pairs of a peer, and what HELLO says of them. With
 // ErrAgain it has made nothing: memory is short, and some will be given back.
-func (l *Links) makePairs(p *peer) error {
-	cell := cellBytes(&p.cell)
+func (c *connector) makePairs(p *peer) error {
+	l, cell := c.l, cellBytes(&p.cell)
 	mr, err := l.pd.RegMR(cell, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	if err = l.unregistered(len(cell), err); err == transport.ErrAgain {
 		return err
@@ -206,7 +185,7 @@ func (l *Links) makePairs(p *peer) error {
 	if err := l.createPairs(p); err != nil {
 		return &lossError{"this rank has no queue pair for it: its device has " + fmt.Sprint(attr.MaxQP) + " (" + err.Error() + ")", err}
 	}
-	h := &format.Hello{Rank: l.self.Rank, Number: l.number, MTU: max(attr.MaxMTU, verbs.MTU256),
+	h := &format.Hello{Rank: l.self.Rank, Number: c.number, MTU: max(attr.MaxMTU, verbs.MTU256),
 		Target: min(attr.MaxQPRdAtom, maxRdAtomic), Initiator: min(attr.MaxQPInitRdAtom, maxRdAtomic),
 		CellAddr: mr.Addr(), CellRKey: mr.RKey(), Greeting: l.sink.Greeting(p.rank)}
 	for _, qp := range p.pairs() {
@@ -221,59 +200,37 @@ func (l *Links) makePairs(p *peer) error {
 	return nil
 }
 
-// createPairs creates the queue pairs of a peer, in INIT.
-func (l *Links) createPairs(p *peer) (err error) {
-	sends := verbs.QPCap{MaxSendWR: l.depth, MaxSendSGE: 2, MaxInlineData: uint32(l.inline)}
-	if !l.cfg.RecvQP {
-		p.qp, err = l.createQP(sends, verbs.AccessRemoteRead|verbs.AccessRemoteWrite)
-		return err
+// toldHello handles a HELLO from the device of p.
+func (c *connector) toldHello(p *peer, h *format.Hello) {
+	l, pairs := c.l, 1
+	if l.cfg.RecvQP {
+		pairs = 2
 	}
-	// Peers' messages and grants arrive at the second. At the first queue pair only their devices
-	// act: RDMA READs of rendezvous, and FIN.
-	if p.qp, err = l.createQP(sends, verbs.AccessRemoteRead); err == nil {
-		p.recvQP, err = l.createQP(verbs.QPCap{}, verbs.AccessRemoteRead|verbs.AccessRemoteWrite)
+	switch {
+	case p.state > linkUp:
+		l.lines.tellEnd(l.addrs[p.rank], fmt.Errorf("rank %d has given it up: %w", l.self.Rank, p.err))
+	case h.Rank != p.rank:
+		l.lose(p, causeLocal, violation(fmt.Errorf("it says that it is rank %d", h.Rank)))
+	case len(h.Pairs) != pairs:
+		l.lose(p, causeLocal, violation(fmt.Errorf("it makes %d pairs, this rank %d", len(h.Pairs), pairs)))
+	case p.state == linkNew && c.begin(p).toldHello():
+		p.making.theirs, p.number = h, h.Number
+		c.goesOn(p)
+	case h.Number == p.number:
+		l.lose(p, causeLocal, violation(errors.New("it says HELLO twice")))
+	default:
+		l.lose(p, causeLocal, errors.New("it has begun anew, with another transport"))
 	}
-	return err
 }
 
-func (l *Links) createQP(queues verbs.QPCap, access verbs.AccessFlags) (verbs.QP, error) {
-	init := verbs.QPInitAttr{SendCQ: l.cq, RecvCQ: l.cq, SRQ: l.srq, Type: verbs.QPTRC, Cap: queues, ReadFaults: l.readFaults}
-	qp, err := l.pd.CreateQP(&init)
-	if err != nil {
-		return nil, err
+// toldReady handles a READY from the device of p.
+func (c *connector) toldReady(p *peer, r *format.Ready) {
+	if p.state > linkUp {
+		return
 	}
-	l.readFaults = init.ReadFaults
-	if err := qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: access}, verbs.QPMaskInit); err != nil {
-		return nil, errors.Join(err, qp.Destroy())
+	if p.making == nil || r.Number != c.number || !p.making.toldReady() {
+		c.l.lose(p, causeLocal, violation(errors.New("it says READY out of turn")))
+		return
 	}
-	return qp, nil
-}
-
-// Timers of queue pairs, for devices that can lose packets (TMO 8.1).
-const (
-	minRNRTimer = 12 // 0.64 ms
-	ackTimeout  = 18 // 1.07 s
-	retryCount  = 6  // 7 is for ever to the kernel's software RDMA: a peer that is gone would never be missed
-)
-
-// connectPairs moves a peer's queue pairs to RTS, the second before the first, which posts. The
-// first of each end is connected to the last of the other (TMO 1.3).
-func (l *Links) connectPairs(p *peer) error {
-	mine, theirs := p.making.mine, p.making.theirs
-	p.maxRead = max(1, min(mine.Initiator, theirs.Target))
-	p.cellAddr, p.cellRKey = theirs.CellAddr, theirs.CellRKey
-	for i, qp := range slices.Backward(p.pairs()) {
-		to := theirs.Pairs[len(theirs.Pairs)-1-i]
-		rtr := verbs.QPAttr{State: verbs.QPSRTR, AV: verbs.AddressVector{Address: l.addrs[p.rank]}, DestQPN: to.Num, RQPSN: to.PSN,
-			PathMTU: min(mine.MTU, theirs.MTU), MaxDestRdAtomic: uint8(max(1, min(mine.Target, theirs.Initiator))), MinRNRTimer: minRNRTimer}
-		err := qp.Modify(&rtr, verbs.QPMaskRTR)
-		if err == nil {
-			rts := verbs.QPAttr{State: verbs.QPSRTS, SQPSN: mine.Pairs[i].PSN, MaxRdAtomic: uint8(p.maxRead), RetryCnt: retryCount, RNRRetry: 7, Timeout: ackTimeout}
-			err = qp.Modify(&rts, verbs.QPMaskRTS)
-		}
-		if err != nil {
-			return explained(err, "the device of this rank failed: making the connection to it")
-		}
-	}
-	return nil
+	c.goesOn(p)
 }

@@ -9,9 +9,9 @@ import (
 )
 
 // closeCells deregisters the credit cells. No queue pair is left.
-func (l *Links) closeCells() error {
+func (r *roster) closeCells() error {
 	var errs []error
-	for _, p := range l.made {
+	for _, p := range r.made {
 		if p.cellMR != nil {
 			errs = append(errs, p.cellMR.Dereg())
 		}
@@ -21,8 +21,8 @@ func (l *Links) closeCells() error {
 
 // Granted reads the cell that peer writes at this rank: its bytes are little-endian, and the device
 // writes them at any time. No other rank can write to it.
-func (l *Links) Granted(peer int) uint64 {
-	v := atomic.LoadUint64(&l.peers[peer].cell)
+func (r *roster) Granted(peer int) uint64 {
+	v := atomic.LoadUint64(&r.peers[peer].cell)
 	var b [8]byte
 	binary.NativeEndian.PutUint64(b[:], v)
 	return binary.LittleEndian.Uint64(b[:])

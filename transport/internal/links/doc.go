@@ -3,16 +3,26 @@
 // rc and transport tmsrq are built on it and do not know each other.
 //
 // A connection is made at the first message. Both ends tell each other what it takes, by the line
-// of their devices (verbs.Device.Tell): type handshake says in which order, connect.go does it. Of
-// a rank never talked to there is a pointer, and the address of its device, a part of what Connect
-// was given. An end that refuses a connection, or has lost one, tells the other one why (END),
-// unless the line has ended.
+// of their devices (verbs.Device.Tell): type handshake says in which order, type connector does it.
+// Of a rank never talked to there is a pointer, and the address of its device, a part of what
+// Connect was given. An end that refuses a connection, or has lost one, tells the other one why
+// (END), unless the line has ended.
 //
-// Type Links owns the objects of the device that a transport needs (protection domain, completion
-// channel and queues, SRQ, queue pairs), the receive buffers of the SRQ, the bounce buffers of long
-// messages, outstanding RDMA READs, the credit cells, the division of memory regions among peers,
-// and the state of each link up to the report of its loss. A transport adds what it does with a
-// completion: it embeds Links, which has most methods of transport.Transport, and writes Poll.
+// Type Links posts, polls and handles completions. Its parts have the rest, with methods of their
+// own:
+//
+//	objects    what a transport needs of its device: protection domain, queues, SRQ, queue pairs
+//	roster     the link to each rank
+//	directory  which rank has which device
+//	connector  the connections that are being made
+//	lines      what devices are told: HELLO, READY and END
+//	losses     the links that have ended, up to the report of their loss
+//	budget     how many send requests may be outstanding
+//	ring, Pool, reads, regions, grants
+//	           receive buffers, bounce buffers, outstanding RDMA READs, memory regions, due credit
+//
+// A transport adds what it does with a completion: it embeds Links, which has most methods of
+// transport.Transport, and writes Poll.
 //
 // Concurrency: everything here has one owner at a time (the engine, under its lock). Wait and Wake
 // are the exceptions: any goroutine may call them, without the owner's lock. The Sink is called

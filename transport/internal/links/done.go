@@ -40,7 +40,7 @@ func (l *Links) completed(p *peer, wrid uint64, failure error) {
 		l.budget.behind += n - 1
 		n = 1
 	}
-	l.returned(n)
+	l.budget.returned(n)
 	l.release(p, wrid, failure)
 }
 

@@ -36,13 +36,10 @@ func (h *handshake) due() action {
 	return h.stage
 }
 
-// next follows that what was due was done.
+// next records that what was due was done.
 func (h *handshake) next() { h.stage++ }
 
-// over reports whether the connection is made.
-func (h *handshake) over() bool { return h.stage == nothing }
-
-// toldHello follows a HELLO of the peer, and reports whether it comes in its turn.
+// toldHello records a HELLO of the peer, and reports whether it comes in its turn.
 func (h *handshake) toldHello() bool {
 	if h.hello {
 		return false
@@ -51,7 +48,7 @@ func (h *handshake) toldHello() bool {
 	return true
 }
 
-// toldReady follows a READY of the peer, and reports whether it comes in its turn: behind its
+// toldReady records a READY of the peer, and reports whether it comes in its turn: behind its
 // HELLO, and behind that of this end, which it answers.
 func (h *handshake) toldReady() bool {
 	if !h.hello || h.stage <= tellHello || h.ready {

@@ -49,6 +49,9 @@ func (s pairState) steps(t *testing.T) (next []pairState) {
 	return next
 }
 
+// over reports whether an end has its connection.
+func (s *pairState) over(i int) bool { return s.ends[i].stage == nothing }
+
 // TestHandshake searches all states of two ends, of which one or both begin. Nobody may post before
 // the other end takes messages, nothing is out of turn, and where nothing more happens both ends
 // are connected.
@@ -62,11 +65,11 @@ func TestHandshake(t *testing.T) {
 		}
 		seen[s] = true
 		for i := range s.ends {
-			require.True(t, !s.ends[i].over() || s.ends[1-i].stage > connectPairs, "%+v", s)
+			require.True(t, !s.over(i) || s.ends[1-i].stage > connectPairs, "%+v", s)
 		}
 		next := s.steps(t)
 		if len(next) == 0 {
-			require.True(t, s.ends[0].over() && s.ends[1].over(), "%+v", s)
+			require.True(t, s.over(0) && s.over(1), "%+v", s)
 		}
 		todo = append(todo, next...)
 	}

@@ -163,7 +163,7 @@ func (r *lineRig) hello() *format.Hello {
 	return &format.Hello{Rank: 1, Number: 5, MTU: verbs.MTU4096, Target: 1, Initiator: 1, Pairs: []format.Pair{{Num: 3, PSN: 4}}}
 }
 
-func (r *lineRig) ready() *format.Ready { return &format.Ready{Number: r.number} }
+func (r *lineRig) ready() *format.Ready { return &format.Ready{Number: r.conn.number} }
 
 // reported polls until a loss is reported.
 func (r *lineRig) reported() error {
@@ -273,7 +273,7 @@ func TestUnanswered(t *testing.T) {
 	for range ranks {
 		r.poll()
 	}
-	require.Empty(t, r.unmade)
+	require.Empty(t, r.conn.unmade)
 	require.False(t, r.EndDue())
 	r.hears(r.hello())
 	r.hears(r.ready())

@@ -3,10 +3,8 @@ package links
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"math/rand/v2"
 	"syscall"
-	"time"
 
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/internal/check"
@@ -16,35 +14,18 @@ import (
 
 // Links are the links to all ranks of a job, this one included. Open makes them.
 type Links struct {
-	cfg    Config         // with defaults
-	self   format.Address // of this rank
-	number uint64         // random, tells this transport from others with its device
-	sink   transport.Sink
-	inv    *check.Sink
+	cfg  Config // with defaults
+	sink transport.Sink
+	inv  *check.Sink
 
+	losses
 	objects
-	peers []*peer  // by rank; never nil
-	fresh peer     // of all ranks that have no other: its limit is 0
-	addrs [][]byte // by rank: the address of its device; nil before Connect
-	made  []*peer  // all but fresh
-	byQPN Index    // rank of each queue pair
-
-	byDevice Index        // rank with each device, see deviceKey
-	seed     maphash.Seed // of that hash
-	unmade   []*peer      // those for whose connection something may be due, see making.listed
-	dying    []*peer      // those in state linkDying
-	retry    *time.Timer  // see again; nil: there was no need yet
-	ends     []ending     // at most one for each device
+	roster
 
 	maxRead uint64 // largest read, bytes
-	// readFaults: a read can fail alone (verbs.QPInitAttr.ReadFaults), as is asked for each queue
-	// pair, and was granted for all.
-	readFaults bool
-	inline     int    // largest message that is posted inline, bytes with headers
-	depth      uint32 // of each send queue
-	every      uint32 // a posting to a peer that makes so many since the last signalled one is signalled
-	usual      uint32 // every, unless the budget is short
-	budget     budget
+	inline  int    // largest message that is posted inline, bytes with headers
+	depth   uint32 // of each send queue
+	budget  budget
 
 	// Work requests are made once and reused by every call. eager is always inline, small is for
 	// all other messages and for long ones, marked for those of SendMarked; write is for grants and
@@ -70,6 +51,11 @@ type Links struct {
 	heard   bool  // the last Drain has handled what was told
 	warned  bool  // see warnShort
 	closed  bool
+
+	// What follows is not for messages.
+	directory
+	conn  connector
+	lines lines
 }
 
 // lastFrom is what the last message was from, to spare the next one a search for it. Its link is
@@ -85,15 +71,13 @@ const maxBounce = 64
 // Open makes the objects that cfg asks for; no rank is reachable before Connect. cfg is filled
 // already (Config.Fill). With an error nothing is left open. sink and inv are those of check.New.
 func Open(l *Links, cfg Config, sink transport.Sink, inv *check.Sink) error {
-	n := cfg.Size
 	attr := cfg.Device.Attr()
-	*l = Links{cfg: cfg, self: cfg.address(), number: rand.Uint64(), sink: sink, inv: inv, peers: make([]*peer, n), addrs: make([][]byte, n),
-		byQPN: NewIndex(0), byDevice: NewIndex(n), seed: maphash.MakeSeed(), maxRead: attr.MaxMsgSize, readFaults: attr.ReadFaults,
-		inline: min(attr.MaxInline, format.BufferSize(cfg.MaxEager)),
-		depth:  uint32(cfg.SendDepth), every: uint32(max(cfg.SendDepth/2, 1))}
-	l.usual = l.every
-	l.budget.open(cfg.budget)
-	l.regions.init(attr.MaxMR, n)
+	*l = Links{cfg: cfg, sink: sink, inv: inv, conn: connector{l: l, number: rand.Uint64()}, lines: lines{l: l}, losses: losses{l: l},
+		maxRead: attr.MaxMsgSize, inline: min(attr.MaxInline, format.BufferSize(cfg.MaxEager)), depth: uint32(cfg.SendDepth)}
+	l.directory.init(&cfg)
+	l.roster.init(cfg.Size)
+	l.budget.open(cfg.budget, max(cfg.SendDepth/2, 1))
+	l.regions.init(attr.MaxMR, cfg.Size)
 	l.eager = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, SGList: l.eagerS[:]}
 	l.small = verbs.SendWR{Opcode: verbs.WRSend}
 	l.marked = verbs.SendWR{Opcode: verbs.WRSendWithImm}
@@ -101,9 +85,6 @@ func Open(l *Links, cfg Config, sink transport.Sink, inv *check.Sink) error {
 	l.read = verbs.SendWR{Opcode: verbs.WRRDMARead}
 	l.eagerS[0].Data = l.eagerB[:]
 	l.chain.init(min(l.inline-verbs.TMHSize, cfg.MaxEager))
-	for rank := range l.peers {
-		l.peers[rank] = &l.fresh
-	}
 	for _, left := cfg.Device.PollTold(); left; _, left = cfg.Device.PollTold() { // to an earlier transport
 	}
 	if err := l.open(); err != nil {
@@ -142,7 +123,7 @@ func (l *Links) closeOpened() error {
 }
 
 func (l *Links) openWith(c *Config) (err error) {
-	if err = l.objects.open(c); err != nil {
+	if err = l.objects.open(c, l.inline); err != nil {
 		return err
 	}
 	size := format.BufferSize(c.MaxEager)
@@ -173,9 +154,6 @@ func (l *Links) Caps() transport.Caps {
 		MaxRead: attr.MaxMsgSize, MaxHdr: format.MaxExtra, Revoke: attr.ReadFaults}
 }
 
-// Address is what the peers pass to Connect.
-func (l *Links) Address() []byte { return l.self.Encode() }
-
 var errClosed = errors.New("transport: closed")
 
 // Close ends all connections and frees everything, whatever fails on the way: queue pairs, SRQ,
@@ -190,9 +168,7 @@ func (l *Links) Close() error {
 	}
 	l.inv.Closes()
 	l.fresh.state, l.fresh.err = linkLost, errClosed
-	if l.retry != nil {
-		l.retry.Stop()
-	}
+	l.conn.close()
 	var errs []error
 	for _, p := range l.made {
 		if err := p.close(); err != nil {

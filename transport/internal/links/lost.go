@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -22,10 +21,17 @@ const (
 	causeLocal        // detected in this package: a protocol violation, a refused request
 )
 
+// losses is the ends of links, and what comes of them.
+type losses struct {
+	l     *Links  // whose links
+	dying []*peer // those in state linkDying
+}
+
 // lose ends a link, or what was to become one: settle moves the queue pairs to ERR, which flushes
 // outstanding requests, and reports the loss in a later poll. Until then another call may replace
 // the cause by a more specific one. Who sleeps is woken for that: nothing else may happen.
-func (l *Links) lose(p *peer, c cause, err error) {
+func (s *losses) lose(p *peer, c cause, err error) {
+	l := s.l
 	if p.state == linkLost || p.state == linkDying && c <= p.cause {
 		return
 	}
@@ -37,7 +43,7 @@ func (l *Links) lose(p *peer, c cause, err error) {
 		return
 	}
 	p.state = linkDying
-	l.dying = append(l.dying, p)
+	s.dying = append(s.dying, p)
 	p.endMaking()
 	l.last = lastFrom{}
 	l.Wake()
@@ -45,10 +51,10 @@ func (l *Links) lose(p *peer, c cause, err error) {
 
 // kill tells the peer why the link has ended, and moves the queue pairs to ERR: in this order, as
 // the peer may see them fail, and is to have the reason by then.
-func (l *Links) kill(p *peer) {
+func (s *losses) kill(p *peer) {
 	if p.line && p.cause != causeTold {
-		l.tellEnd(l.addrs[p.rank], p.err)
-		l.tellEnds()
+		s.l.lines.tellEnd(s.l.addrs[p.rank], p.err)
+		s.l.lines.tellEnds()
 	}
 	for _, qp := range p.pairs() {
 		if err := qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState); err != nil {
@@ -59,83 +65,53 @@ func (l *Links) kill(p *peer) {
 
 // LinkErr returns why the link to a rank does not work, nil while nothing has told of its end. It
 // also polls events: a completion may be polled before the event that gives the cause.
-func (l *Links) LinkErr(rank int) error {
-	l.pollEvents()
-	return l.peers[rank].err
-}
-
-// DeferLoss with n = 1 defers the report of a rank's loss, as an operation of that rank must end
-// first; n = -1, when it has ended, takes that back. Calls are counted.
-func (l *Links) DeferLoss(rank, n int) { l.peers[rank].unended += n }
-
-// ResetRecv resets the queue pair that receives from a rank whose link is lost: its device then
-// owes no completion of what the rank has sent.
-func (l *Links) ResetRecv(rank int) error {
-	return l.peers[rank].recvQP.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState)
+func (s *losses) LinkErr(rank int) error {
+	s.pollEvents()
+	return s.l.peers[rank].err
 }
 
 // ProtocolError ends the link to a rank that sent what no transport sends; err says what.
-func (l *Links) ProtocolError(rank int, err error) {
-	l.lose(l.peer(rank), causeLocal, violation(err))
+func (s *losses) ProtocolError(rank int, err error) {
+	s.lose(s.l.peer(rank), causeLocal, violation(err))
 }
 
 // Disconnect ends the link to a rank that the engine has given up because of err, connected or not.
-func (l *Links) Disconnect(rank int, err error) {
-	if uint(rank) < uint(len(l.peers)) && l.peers[rank].state <= linkUp {
-		l.lose(l.peer(rank), causeLocal, err)
+func (s *losses) Disconnect(rank int, err error) {
+	if uint(rank) < uint(len(s.l.peers)) && s.l.peers[rank].state <= linkUp {
+		s.lose(s.l.peer(rank), causeLocal, err)
 	}
-}
-
-// Discards reports whether what a rank sends is to be discarded: its link has ended, and not only
-// by a failure that earlier messages may have overtaken.
-func (l *Links) Discards(rank int) bool { return l.peers[rank].discards() }
-
-func (p *peer) discards() bool {
-	return p.state > linkUp && (p.state == linkLost || p.cause == causeLocal)
-}
-
-// OfRead is the error of a read that a device ends with s alone; nil: that ends the link.
-func (l *Links) OfRead(s verbs.WCStatus) error {
-	switch {
-	case !l.readFaults || !s.FailsAlone():
-		return nil
-	case s == verbs.WCRemOpErr:
-		return transport.ErrUnreadable
-	case s == verbs.WCLocAccessErr:
-		return transport.ErrUnwritable
-	}
-	return transport.ErrDeregistered
 }
 
 // RecvFailed handles a receive that completed with an error status, which ends the link.
-func (l *Links) RecvFailed(wc *verbs.WC) {
-	rank := l.byQPN.Find(uint64(wc.QPNum))
+func (s *losses) RecvFailed(wc *verbs.WC) {
+	rank := s.l.byQPN.Find(uint64(wc.QPNum))
 	switch {
 	case rank < 0:
 	case wc.Status == verbs.WCLocLenErr:
-		l.lose(l.peers[rank], causeEvent, violation(&verbs.StatusError{Status: wc.Status}))
+		s.lose(s.l.peers[rank], causeEvent, violation(&verbs.StatusError{Status: wc.Status}))
 	default:
-		l.loseBy(l.peers[rank], wc.Status)
+		s.loseBy(s.l.peers[rank], wc.Status)
 	}
 }
 
 // Flushed ends the link to a rank, as a completion tells that its queue pair has failed, and not
 // why.
-func (l *Links) Flushed(rank int) { l.loseBy(l.peers[rank], verbs.WCWRFlushErr) }
+func (s *losses) Flushed(rank int) { s.loseBy(s.l.peers[rank], verbs.WCWRFlushErr) }
 
 // loseBy ends a link because of a completion's error status, or of the event behind it: operations
 // that end with the completion are to have that cause.
-func (l *Links) loseBy(p *peer, status verbs.WCStatus) {
-	l.pollEvents()
+func (s *losses) loseBy(p *peer, status verbs.WCStatus) {
+	s.pollEvents()
 	c := causeStatus
 	if status == verbs.WCWRFlushErr {
 		c = causeFlush
 	}
-	l.lose(p, c, ofStatus(status))
+	s.lose(p, c, ofStatus(status))
 }
 
 // pollEvents handles the device's asynchronous events.
-func (l *Links) pollEvents() {
+func (s *losses) pollEvents() {
+	l := s.l
 	for {
 		ev, ok := l.cfg.Device.PollAsync()
 		if !ok {
@@ -170,19 +146,17 @@ func orUnknown(err error) error {
 	return err
 }
 
-// settle posts deferred grants, reports losses and tells the peers of them; empty says that no
-// completions are left, see End. It returns how much was done: nobody sleeps before a loss is
-// reported that waits for another poll only.
-func (l *Links) settle(empty bool) int {
-	l.todo = false
-	n, due := 0, l.regrant()
-	for i := 0; i < len(l.dying); i++ { // the Sink may lose more
-		p := l.dying[i]
+// report tells the peers of losses and reports those to the Sink, when that is due. It returns how
+// much was done; empty says that no completions are left, see Links.End.
+func (s *losses) report(empty bool) (n int) {
+	l := s.l
+	for i := 0; i < len(s.dying); i++ { // the Sink may lose more
+		p := s.dying[i]
 		switch {
 		case !p.quiet:
 			p.quiet = true
 			n++
-			l.kill(p)
+			s.kill(p)
 		case p.unended > 0 && l.cfg.Unended != nil:
 			n += l.cfg.Unended(p.rank, empty)
 		case !empty || p.reads > 0 || p.unended > 0:
@@ -192,13 +166,23 @@ func (l *Links) settle(empty bool) int {
 			l.sink.PeerLost(p.rank, p.err)
 		}
 	}
-	l.dying = slices.DeleteFunc(l.dying, func(p *peer) bool { return p.state == linkLost })
-	if len(l.ends) > 0 {
-		l.tellEnds()
+	s.dying = slices.DeleteFunc(s.dying, func(p *peer) bool { return p.state == linkLost })
+	return n
+}
+
+// settle posts deferred grants, reports losses and tells the peers of them; empty is that of End.
+// It returns how much was done: nobody sleeps before a loss is reported that waits for another poll
+// only.
+func (l *Links) settle(empty bool) int {
+	l.todo = false
+	due := l.regrant()
+	n := l.report(empty)
+	if len(l.lines.ends) > 0 {
+		l.lines.tellEnds()
 	}
-	if len(l.ends) > 0 {
-		l.again()
+	if len(l.lines.ends) > 0 {
+		l.conn.again()
 	}
-	l.todo = l.todo || due || len(l.dying)+len(l.unmade)+len(l.ends) > 0
+	l.todo = l.todo || due || len(l.dying)+len(l.conn.unmade)+len(l.lines.ends) > 0
 	return n
 }

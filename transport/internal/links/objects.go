@@ -6,17 +6,25 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// objects are what a transport has of its device beside queue pairs and memory; nil until they are
-// made.
+// objects are what a transport has of its device beside queue pairs and memory, nil until they are
+// made; and how queue pairs are made of them.
 type objects struct {
 	channel verbs.CompChannel
 	pd      verbs.PD
 	cq      verbs.CQ // of all completions
 	srq     verbs.SRQ
+
+	sends  verbs.QPCap // of the queue pairs that messages are posted to
+	recvQP bool        // Config.RecvQP
+	// readFaults: a read can fail alone (verbs.QPInitAttr.ReadFaults), as is asked for each queue
+	// pair, and was granted for all.
+	readFaults bool
 }
 
 // open makes all of them. With an error close what was made.
-func (o *objects) open(c *Config) (err error) {
+func (o *objects) open(c *Config, inline int) (err error) {
+	o.sends = verbs.QPCap{MaxSendWR: uint32(c.SendDepth), MaxSendSGE: 2, MaxInlineData: uint32(inline)}
+	o.recvQP, o.readFaults = c.RecvQP, c.Device.Attr().ReadFaults
 	if o.channel, err = c.Device.CreateCompChannel(); err != nil {
 		return err
 	}
@@ -65,3 +73,12 @@ func (o *objects) closeDomain() error {
 // PD returns the protection domain, SRQ the shared receive queue; both are the transport's.
 func (o *objects) PD() verbs.PD   { return o.pd }
 func (o *objects) SRQ() verbs.SRQ { return o.srq }
+
+// Disarm cancels Arm.
+func (o *objects) Disarm() { o.cq.Disarm() }
+
+// Wait blocks until an event, Wake or Close. Any goroutine, one at a time.
+func (o *objects) Wait() error { return o.channel.Wait() }
+
+// Wake ends the Wait in progress or the next one. Any goroutine.
+func (o *objects) Wake() { o.channel.Wake() }

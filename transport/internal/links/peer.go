@@ -8,7 +8,7 @@ import (
 )
 
 // peer is the link to one rank. It is made when the rank is first talked to, or talks to this one:
-// all other ranks have Links.fresh in common.
+// all other ranks have roster.fresh in common.
 type peer struct {
 	qp     verbs.QP // for sends; nil until the connection begins
 	recvQP verbs.QP // for what the peer sends, with Config.RecvQP; else nil
@@ -57,15 +57,30 @@ const (
 
 var errNotConnected = errors.New("transport: the rank is not connected")
 
+// roster is the links to all ranks of the job.
+type roster struct {
+	peers []*peer // by rank; never nil
+	fresh peer    // of all ranks that have no other: its limit is 0
+	made  []*peer // all but fresh
+	byQPN Index   // rank of each queue pair
+}
+
+func (r *roster) init(size int) {
+	r.peers, r.byQPN = make([]*peer, size), NewIndex(0)
+	for rank := range r.peers {
+		r.peers[rank] = &r.fresh
+	}
+}
+
 // peer returns the link to a rank, which it makes if there is none yet.
-func (l *Links) peer(rank int) *peer {
-	p := l.peers[rank]
-	if p != &l.fresh {
+func (r *roster) peer(rank int) *peer {
+	p := r.peers[rank]
+	if p != &r.fresh {
 		return p
 	}
 	p = &peer{rank: rank}
-	l.peers[rank] = p
-	l.made = append(l.made, p)
+	r.peers[rank] = p
+	r.made = append(r.made, p)
 	return p
 }
 
@@ -82,7 +97,7 @@ func (l *Links) noRoom(to int) error {
 			return errNotConnected
 		}
 		if p.making == nil {
-			l.begin(l.peer(to))
+			l.conn.begin(l.peer(to))
 			l.Wake() // who sleeps is to make the connection
 		}
 		return transport.ErrAgain
@@ -113,17 +128,24 @@ func (l *Links) Wire(rank int) string {
 
 // Rank returns the rank that a queue pair, by its number, is connected to or made for; -1 for a
 // number that is none of this transport's.
-func (l *Links) Rank(qpn uint32) int { return l.byQPN.Find(uint64(qpn)) }
+func (r *roster) Rank(qpn uint32) int { return r.byQPN.Find(uint64(qpn)) }
 
-// pairs are the queue pairs of a peer, in the order of HELLO.
-func (p *peer) pairs() []verbs.QP {
-	switch {
-	case p.qp == nil:
-		return nil
-	case p.recvQP == nil:
-		return []verbs.QP{p.qp}
-	}
-	return []verbs.QP{p.qp, p.recvQP}
+// DeferLoss with n = 1 defers the report of a rank's loss, as an operation of that rank must end
+// first; n = -1, when it has ended, takes that back. Calls are counted.
+func (r *roster) DeferLoss(rank, n int) { r.peers[rank].unended += n }
+
+// ResetRecv resets the queue pair that receives from a rank whose link is lost: its device then
+// owes no completion of what the rank has sent.
+func (r *roster) ResetRecv(rank int) error {
+	return r.peers[rank].recvQP.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState)
+}
+
+// Discards reports whether what a rank sends is to be discarded: its link has ended, and not only
+// by a failure that earlier messages may have overtaken.
+func (r *roster) Discards(rank int) bool { return r.peers[rank].discards() }
+
+func (p *peer) discards() bool {
+	return p.state > linkUp && (p.state == linkLost || p.cause == causeLocal)
 }
 
 // close destroys a peer's queue pairs; all calls for it fail from then on.

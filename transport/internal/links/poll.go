@@ -57,9 +57,9 @@ func (l *Links) Drain(h verbs.Handler) (n int, empty bool) {
 		l.Break(err)
 	}
 	if empty = n < pollBatch && !l.stopped; empty && l.budget.behind > 0 {
-		l.drained()
+		l.budget.drained()
 	}
-	l.checkBudget()
+	l.budget.check(l.made, uint32(l.until))
 	if l.heard = n == 0 && err == nil; l.heard {
 		n = l.pollTold()
 	}
@@ -73,9 +73,9 @@ func (l *Links) Enough() {
 }
 
 // End does what not every poll needs: asynchronous events, what others tell, connections, deferred
-// grants, losses. n is how many
-// events the poll has handled. empty means that no completions are left: only then have all
-// messages of a dead peer been delivered, and its loss may be reported. It returns what Poll does.
+// grants, losses. n is how many events the poll has handled. empty means that no completions are
+// left: only then have all messages of a dead peer been delivered, and its loss may be reported. It
+// returns what Poll does.
 func (l *Links) End(n int, empty bool) (int, error) {
 	l.until = rareEvery
 	l.pollEvents()
@@ -162,12 +162,3 @@ func (l *Links) Arm() error {
 	l.until = 0
 	return l.cq.Arm(false)
 }
-
-// Disarm cancels Arm.
-func (l *Links) Disarm() { l.cq.Disarm() }
-
-// Wait blocks until an event, Wake or Close. Any goroutine, one at a time.
-func (l *Links) Wait() error { return l.channel.Wait() }
-
-// Wake ends the Wait in progress or the next one. Any goroutine.
-func (l *Links) Wake() { l.channel.Wake() }

@@ -44,7 +44,7 @@ func (l *Links) sendBig(to int, appCtx uint32, tag uint64, payload []byte) error
 // for this one posting. The caller has checked that there is room.
 func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags) error {
 	seq := p.posted
-	if seq-p.signalled >= l.every-1 {
+	if seq-p.signalled >= l.budget.every-1 {
 		flags |= verbs.SendSignaled
 	}
 	checkHeader(wr)

@@ -32,7 +32,8 @@ func (s *lostSink) PeerLost(peer int, err error) {
 func TestSettle(t *testing.T) {
 	sink := &lostSink{}
 	p := &peer{rank: 1, state: linkDying, err: errors.New("gone"), reads: 1}
-	l := &Links{sink: sink, dying: []*peer{p}, todo: true}
+	l := &Links{sink: sink, todo: true}
+	l.losses = losses{l: l, dying: []*peer{p}}
 
 	require.Equal(t, 1, l.settle(true), "there is to be another poll")
 	require.True(t, l.todo)

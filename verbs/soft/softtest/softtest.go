@@ -46,12 +46,11 @@ func AllHabits() Habits { return nic }
 var nic = Habits{NoReadFaults: true, StaleState: true, NoEvents: true, Silence: 20, LateFlush: 7, Early: true, Slow: time.Millisecond,
 	NoLending: true, MaxInline: 128, Limits: Limits{RegBytes: 256 << 20, MaxCQE: 1<<15 - 1}, Tags: true}
 
-// NICs is an environment variable of tests. Where it is set, NICsByEnvironment gives all devices of
-// the process the habits of NIC.
+// NICs is an environment variable of tests, see NICsByEnvironment.
 const NICs = "TAGMATCH_TEST_NIC"
 
-// NICsByEnvironment is called by TestMain, before a device is opened. It reports whether NICs is
-// set.
+// NICsByEnvironment gives all devices that the process opens from now on the habits of NIC, if NICs
+// is set, and reports whether it is. It is for TestMain.
 func NICsByEnvironment() bool {
 	if os.Getenv(NICs) == "" {
 		return false

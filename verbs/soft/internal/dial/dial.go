@@ -33,16 +33,15 @@ type Config struct {
 	Dial func(ctx context.Context, a *wire.Address) (net.Conn, error)
 	// Turns says that these are the addresses of wire.Address.TCP.
 	Turns bool
-	// Guard, if not nil, is called at both ends with each new connection, and has it end by
-	// ETIMEDOUT when the peer's host is silent for Retry. Nothing else ends a connection to a peer
-	// that does not go on: its process may be stopped, or have no processor.
+	// Guard, if not nil, has a new connection, at either end, end by ETIMEDOUT when the peer's host
+	// is silent for Retry. Nothing else ends a connection to a peer that does not go on: its
+	// process may be stopped, or have no processor.
 	Guard func(conn net.Conn) error
-	// Prepare, if not nil, is called at both ends after authentication and acquires the descriptors
-	// and memory that the connection needs. If an end is short of them, the peer is dialled again.
+	// Prepare, if not nil, acquires the descriptors and memory that the connection needs, at both
+	// ends after authentication. If an end is short of them, the peer is dialled again.
 	Prepare func(conn net.Conn, peer *wire.Address) (any, error)
-	// Upgrade, if not nil, is called when both ends have prepared, with the result of Prepare; its
-	// result replaces that. The Connector closes conn if it fails, and a result that is an
-	// io.Closer.
+	// Upgrade, if not nil, replaces the result of Prepare, once both ends have prepared. If it
+	// fails the Connector closes conn, and a result that is an io.Closer.
 	Upgrade func(conn net.Conn, prepared any) (any, error)
 	Yields  bool          // the peer can be left to another wire: see connPeer.yielded
 	Wake    func()        // called when Take has a result

@@ -60,9 +60,7 @@ func (q *packetQueue) put(h *wire.Header, head, body []byte) bool {
 	}
 	p := &q.mu.slots[q.mu.tail&uint32(len(q.mu.slots)-1)]
 	p.h = *h
-	if invariant.Enabled {
-		invariant.RequirePoison(p.buf, "a packet that was received before")
-	}
+	invariant.RequirePoison(p.buf, "a packet that was received before")
 	p.buf = append(append(p.buf[:0], head...), body...)
 	q.mu.tail++
 	q.mu.Unlock()
@@ -87,9 +85,7 @@ func (q *packetQueue) take() (wanted bool) {
 	q.ready.Add(-1)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if invariant.Enabled {
-		invariant.PoisonStart(q.mu.slots[q.mu.head&uint32(len(q.mu.slots)-1)].buf)
-	}
+	invariant.PoisonStart(q.mu.slots[q.mu.head&uint32(len(q.mu.slots)-1)].buf)
 	q.mu.head++
 	wanted, q.mu.wantRoom = q.mu.wantRoom, false
 	return wanted

@@ -106,9 +106,7 @@ func (l *link) parseOne() bool {
 		return false
 	}
 	in.r += size
-	if invariant.Enabled {
-		invariant.PoisonStart(b[n:size])
-	}
+	invariant.PoisonStart(b[n:size])
 	return true
 }
 

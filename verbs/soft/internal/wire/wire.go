@@ -160,8 +160,9 @@ type Receiver interface {
 }
 
 // PlaceChecker is a receiver that checks, in a build with -tags invariants, the destinations that
-// Place has returned. Places is called before bytes are written to dst.
+// Place has returned.
 type PlaceChecker interface {
+	// Places checks that bytes may be written to dst, which follows.
 	Places(dst []byte)
 }
 
