@@ -105,7 +105,7 @@ func TestDescendantThatNeverPauses(t *testing.T) {
 	var out refill
 	s, child := startStream(t, &out, "line\n")
 	out.child = child
-	s.patience = 10 * time.Millisecond
+	s.patience = 100 * time.Millisecond
 	s.rankEnded()
 	s.run()
 	require.NoError(t, <-s.done)

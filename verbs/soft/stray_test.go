@@ -141,3 +141,47 @@ func (n nowhere) Address() []byte {
 	}
 	return a.Encode()
 }
+
+// TestReachedInError: a queue pair that has failed before it was connected answers its peer, whose
+// device is connected already.
+func TestReachedInError(t *testing.T) {
+	devs := shmOpener(soft.Config{})(t, 2)
+	var cqs [2]verbs.CQ
+	var pds [2]verbs.PD
+	var first, second [2]verbs.QP
+	create := func(i int) verbs.QP {
+		return must(pds[i].CreateQP(&verbs.QPInitAttr{SendCQ: cqs[i], RecvCQ: cqs[i], Type: verbs.QPTRC,
+			Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+	}
+	for i, d := range devs {
+		pds[i], cqs[i] = must(d.AllocPD()), must(d.CreateCQ(verbs.CQInitAttr{CQE: 64}))
+		first[i], second[i] = create(i), create(i)
+	}
+	for i := range first {
+		soft.RaiseQP(t, first[i], devs[1-i], first[1-i].Num(), 7)
+	}
+	ended := func(q verbs.QP) (status verbs.WCStatus) {
+		_ = must(q.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled}))
+		wiretest.Within(t, "the end of a send", func() {
+			wcs := make([]verbs.WC, 1)
+			for must(verbstest.Poll(cqs[1], wcs)) == 0 {
+				_ = must(verbstest.Poll(cqs[0], make([]verbs.WC, 1)))
+				runtime.Gosched()
+			}
+			status = wcs[0].Status
+		})
+		return status
+	}
+	_ = must(first[0].PostRecv(&verbs.RecvWR{}))
+	require.Equal(t, verbs.WCSuccess, ended(first[1]))
+	require.NoError(t, second[0].Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+	soft.RaiseQP(t, second[1], devs[0], second[0].Num(), 7)
+	require.NotEqual(t, verbs.WCSuccess, ended(second[1]))
+	for i := range devs {
+		require.NoError(t, first[i].Destroy())
+		require.NoError(t, second[i].Destroy())
+		require.NoError(t, cqs[i].Destroy())
+		require.NoError(t, pds[i].Dealloc())
+		require.NoError(t, devs[i].Close())
+	}
+}
