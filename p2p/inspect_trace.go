@@ -3,7 +3,6 @@ package p2p
 import (
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -17,11 +16,13 @@ const (
 	keptTrace    = time.Minute                 // what was recorded is kept for so long, to be read
 )
 
-// tracing is the trace of a rank, which others ask for by its door.
+// tracing is the trace of a rank, which is asked for at the door of a rank of the job.
 type tracing struct {
 	w *World // constant
 
 	mu     sync.Mutex
+	id     int          // of the last one that was begun
+	over   int          // of the last one that was to end
 	answer trace.Answer // head and numbers
 	done   *trace.Trace // what was recorded, with the part of the tags that a Comm has left out
 	expiry *time.Timer  // ends what runs, then drops what was recorded; nil: there is neither
@@ -30,14 +31,22 @@ type tracing struct {
 
 var errNoTrace = errors.New("nothing was recorded: a trace was not begun, or its records were dropped a minute after its end")
 
-// serve answers a request, the last one of which was not so long ago that it was dropped.
+// serve answers a request.
 func (t *tracing) serve(q trace.Request, me *inspect.State) (trace.Answer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
+	case q.Start && q.ID == t.over: // what is asked at once may come in any order
+		return trace.Answer{}, errNoTrace
 	case q.Start:
 		return t.start(q, me)
 	case q.Stop:
+		t.over = q.ID
+	}
+	if q.ID != t.id {
+		return trace.Answer{}, errNoTrace
+	}
+	if q.Stop {
 		t.stop()
 	}
 	if t.done == nil {
@@ -45,6 +54,9 @@ func (t *tracing) serve(q trace.Request, me *inspect.State) (trace.Answer, error
 	}
 	a := t.answer
 	if q.Read {
+		a.Comms = nil // which were told
+	}
+	if q.Reads(t.w.rank) {
 		a.Part = t.part(q.From)
 	}
 	return a, nil
@@ -57,7 +69,7 @@ func (t *tracing) start(q trace.Request, me *inspect.State) (trace.Answer, error
 	if err := t.w.eng.StartTrace(q.Records); err != nil {
 		return trace.Answer{}, err
 	}
-	t.done = nil
+	t.id, t.done = q.ID, nil
 	t.answer = trace.Answer{Version: trace.Version, Job: me.Job, Rank: me.Rank, Size: me.Size, Host: me.Host, PID: me.PID, Program: me.Program}
 	t.expire(q.For, t.stop)
 	return t.answer, nil
@@ -119,23 +131,37 @@ func (t *tracing) close() {
 }
 
 // nameComms gives each record its Comm and the program's tag. It returns the names of the Comms.
-func nameComms(list []trace.Record) (names []string) {
-	index := map[string]uint16{}
+func nameComms(list []trace.Record) []string {
+	comms := commNames{index: map[string]uint16{}}
 	for i := range list {
 		r := &list[i]
 		switch r.Kind {
 		case trace.Queued, trace.Sent, trace.Requested, trace.Posted, trace.Arrived, trace.Asked, trace.Received, trace.Begun, trace.Matched:
-		default:
-			continue
+			key := keyOf(r.Tag, uint64(MaskExact))
+			r.Comm, r.Tag = comms.number(key.Comm), key.Tag
 		}
-		key := keyOf(r.Tag, uint64(MaskExact))
-		n, ok := index[key.Comm]
-		if !ok && len(names) < math.MaxUint16 {
-			n = uint16(len(names))
-			index[key.Comm] = n
-			names = append(names, key.Comm)
-		}
-		r.Comm, r.Tag = n, key.Tag
 	}
-	return names
+	return comms.names
+}
+
+// commNames numbers the names of Comms.
+type commNames struct {
+	names []string
+	index map[string]uint16
+}
+
+func (c *commNames) number(name string) uint16 {
+	const last = trace.MostComms - 1
+	n, known := c.index[name]
+	switch {
+	case known:
+		return n
+	case len(c.names) > last:
+		return last
+	case len(c.names) == last:
+		name = trace.OtherComms
+	}
+	n = uint16(len(c.names))
+	c.names, c.index[name] = append(c.names, name), n
+	return n
 }

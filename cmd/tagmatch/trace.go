@@ -19,11 +19,11 @@ import (
 	"github.com/tagmatch/tagmatch/internal/trace/tracing"
 )
 
-const traceHelp = `Trace has the ranks of a job on this host record what happens for a while, and
+const traceHelp = `Trace has the ranks of a job, on all hosts, record what happens for a while, and
 writes one file that Perfetto shows (ui.perfetto.dev): each message with its post,
 match, first byte and end, an arrow from where it was sent to where it was received,
 calls that wait, and when goroutines sleep. Of messages it has tags and sizes, and
-no bytes.
+no bytes. Ranks that have ended are left out.
 
 Each rank keeps the newest --records records, of 64 bytes; a message takes one to
 three at each end. How many more there were is told, and stands in the file, and so
@@ -31,11 +31,14 @@ is of how many messages only one end was recorded. The program runs on meanwhile
 record takes it some 5 ns and a look at the clock, 20 to 80 ns. What one poll brings
 has the time of its end.
 
+Clocks of several hosts are compared by the messages between them: how far each was
+moved, and how exactly that is known, is told, and stands in the file.
+
 Ctrl-C ends the recording, and what there is by then is written. JOB is the name that
 ps shows, or its beginning; it may be left out where there is one job.
 
 Exit code: 0; 1 if there is no such job, a rank has not answered, or the file cannot
-be written.`
+be written. A rank that fails after it has begun is left out of the file, and named.`
 
 func newTrace() *cobra.Command {
 	var out string
@@ -71,15 +74,15 @@ func traceJob(ctx context.Context, w io.Writer, names []doors.Name, path string,
 	if err != nil {
 		return fmt.Errorf("%w: name a file that can be written with -o", err)
 	}
-	ranks, err := record(ctx, names, long, records)
-	if err != nil {
-		return errors.Join(err, file.Close(), removeEmpty(path))
+	ranks, missing := record(ctx, names, long, records)
+	if len(ranks) == 0 {
+		return errors.Join(missing, file.Close(), removeEmpty(path))
 	}
 	t := timeline.New(ranks)
-	if err = errors.Join(replace(file, t), file.Close()); err != nil {
-		return err
+	if err = errors.Join(replace(file, t), file.Close()); err == nil {
+		err = t.Summary(w, path)
 	}
-	return t.Summary(w, path)
+	return errors.Join(missing, err)
 }
 
 // replace writes a timeline in place of what a file has held.
@@ -101,16 +104,18 @@ func removeEmpty(path string) error {
 	return os.Remove(path)
 }
 
-// record has ranks record. A signal ends that earlier, and what there is is written.
+// record has ranks record. A signal ends that earlier, and what there is is written. An error names
+// ranks that are not in the list.
 func record(ctx context.Context, names []doors.Name, long time.Duration, records int) ([]timeline.Rank, error) {
 	enough, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := tracing.Begin(ctx, names, long, records); err != nil {
+	t, err := tracing.Begin(ctx, names, long, records)
+	if err != nil {
 		return nil, err
 	}
 	select {
 	case <-time.After(long):
 	case <-enough.Done():
 	}
-	return tracing.End(context.WithoutCancel(ctx), names)
+	return t.End(context.WithoutCancel(ctx))
 }

@@ -91,13 +91,14 @@ func TestTraceFile(t *testing.T) {
 	require.NoError(t, err)
 	names, err = ofJob(names, job)
 	require.NoError(t, err)
-	require.NoError(t, tracing.Begin(context.Background(), names, trace.Longest, 1))
+	recording, err := tracing.Begin(context.Background(), names, trace.Longest, 1)
+	require.NoError(t, err)
 	for _, p := range []string{path, link, held} {
 		code, _, errs := command("trace", job, "-o", p)
 		require.Equal(t, exitFailed, code)
 		require.Contains(t, errs, "it is traced already")
 	}
-	_, err = tracing.End(context.Background(), names)
+	_, err = recording.End(context.Background())
 	require.NoError(t, err)
 	require.NoFileExists(t, path)
 	_, err = os.Lstat(link)

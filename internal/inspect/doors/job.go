@@ -84,6 +84,17 @@ func (k *kind[T]) elsewhere(ctx context.Context, names []Name, local []T) (list 
 	return nil
 }
 
+// AskJob has a rank of these, which are of one job, ask all ranks of it the same. Each has an entry
+// in the answer. The error is why none of the ranks asks others.
+func AskJob(ctx context.Context, names []Name, request string) (parts []inspect.Part, err error) {
+	for _, via := range names[:min(len(names), mostVia)] {
+		if parts, err = askJob(ctx, via, request); err == nil {
+			return parts, nil
+		}
+	}
+	return nil, err
+}
+
 // askJob has a rank ask all ranks of its job.
 func askJob(ctx context.Context, via Name, request string) (parts []inspect.Part, err error) {
 	ctx, cancel := context.WithTimeout(ctx, jobLimit)

@@ -3,6 +3,7 @@ package timeline
 import (
 	"fmt"
 	"io"
+	"time"
 )
 
 // count is of messages by what was recorded of them.
@@ -33,10 +34,16 @@ func (t *Timeline) About() map[string]any {
 	c := t.count()
 	about := map[string]any{"job": t.Ranks[0].Job, "ranks": len(t.Ranks), "ranks of the job": t.Ranks[0].Size, "messages": len(t.Messages),
 		"arrows": c.both, "messages not seen to be received": c.sent, "messages not seen to be sent": c.received,
-		"records lost": lost, "clock": "one host has one"}
-	if !t.Shared {
-		about["clock"] = "wall clocks of the hosts: how far they differ is not known"
+		"records lost": lost}
+	clocks := map[string]any{}
+	for _, c := range t.Clocks {
+		clock := map[string]any{"offset ns": c.Offset, "uncertainty ns": c.Within}
+		if c.Within == Unknown {
+			clock["uncertainty ns"] = "unknown: the host's wall clock as it is"
+		}
+		clocks[c.Host] = clock
 	}
+	about["clocks"] = clocks
 	return about
 }
 
@@ -52,11 +59,12 @@ func (t *Timeline) Summary(w io.Writer, path string) error {
 			text += fmt.Sprintf("  rank %d had no room for its first %d records: see --records\n", r.Rank, r.Lost)
 		}
 	}
-	if len(t.Ranks) < t.Ranks[0].Size {
-		text += fmt.Sprintf("  the job has %d ranks: others are on other hosts\n", t.Ranks[0].Size)
-	}
-	if !t.Shared {
-		text += "  the ranks are on several hosts, whose clocks may differ\n"
+	for _, c := range t.Clocks[1:] {
+		if c.Within == Unknown {
+			text += fmt.Sprintf("  the clock of %s may differ: there are no messages there and back\n", c.Host)
+		} else {
+			text += fmt.Sprintf("  the clock of %s was moved by %v, which is right within %v\n", c.Host, time.Duration(c.Offset), time.Duration(c.Within))
+		}
 	}
 	_, err := io.WriteString(w, text)
 	return err
