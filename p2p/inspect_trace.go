@@ -66,7 +66,10 @@ func (t *tracing) start(q trace.Request, me *inspect.State) (trace.Answer, error
 	if q.For <= 0 || q.For > longestTrace || q.Records <= 0 || q.Records > trace.Most {
 		return trace.Answer{}, fmt.Errorf("a trace takes up to %v, with up to %d records", longestTrace, trace.Most)
 	}
-	if err := t.w.eng.StartTrace(q.Records); err != nil {
+	if f := t.w.records; f != nil {
+		return trace.Answer{}, fmt.Errorf("TAGMATCH_TRACE has it record into %s: tagmatch trace --read shows that, also while it runs", f.Path())
+	}
+	if _, err := t.w.eng.StartTrace(trace.NewRing(q.Records)); err != nil {
 		return trace.Answer{}, err
 	}
 	t.id, t.done = q.ID, nil
@@ -102,11 +105,9 @@ func (t *tracing) stop() {
 	if done == nil {
 		return
 	}
-	mono, wall := monotonic(), time.Now()
-	since := wall.Sub(done.Start).Nanoseconds()
-	t.answer.Mono, t.answer.Wall = mono-since, wall.UnixNano()-since
+	stamp(&t.answer, done.Start)
 	t.answer.Records, t.answer.Lost = len(done.Records), done.Lost
-	t.answer.Comms = nameComms(done.Records)
+	t.answer.Comms = trace.Name(done.Records, inspect.CommOf)
 	t.done = done
 	t.expire(keptTrace, func() { t.done = nil })
 }
@@ -128,40 +129,4 @@ func (t *tracing) close() {
 	t.halt()
 	t.w.eng.StopTrace()
 	t.done = nil
-}
-
-// nameComms gives each record its Comm and the program's tag. It returns the names of the Comms.
-func nameComms(list []trace.Record) []string {
-	comms := commNames{index: map[string]uint16{}}
-	for i := range list {
-		r := &list[i]
-		switch r.Kind {
-		case trace.Queued, trace.Sent, trace.Requested, trace.Posted, trace.Arrived, trace.Asked, trace.Received, trace.Begun, trace.Matched:
-			key := keyOf(r.Tag, uint64(MaskExact))
-			r.Comm, r.Tag = comms.number(key.Comm), key.Tag
-		}
-	}
-	return comms.names
-}
-
-// commNames numbers the names of Comms.
-type commNames struct {
-	names []string
-	index map[string]uint16
-}
-
-func (c *commNames) number(name string) uint16 {
-	const last = trace.MostComms - 1
-	n, known := c.index[name]
-	switch {
-	case known:
-		return n
-	case len(c.names) > last:
-		return last
-	case len(c.names) == last:
-		name = trace.OtherComms
-	}
-	n = uint16(len(c.names))
-	c.names, c.index[name] = append(c.names, name), n
-	return n
 }

@@ -5,23 +5,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/inspect"
 	"github.com/tagmatch/tagmatch/internal/trace"
+	"github.com/tagmatch/tagmatch/progress"
 )
-
-// TestCommNames: a trace names so many Comms, the last for all others.
-func TestCommNames(t *testing.T) {
-	comms := commNames{index: map[string]uint16{}}
-	for i := range 2 * trace.MostComms {
-		require.EqualValues(t, min(i, trace.MostComms-1), comms.number(fmt.Sprint("Comm ", i)))
-	}
-	require.Len(t, comms.names, trace.MostComms)
-	require.Equal(t, trace.OtherComms, comms.names[trace.MostComms-1])
-	require.EqualValues(t, 5, comms.number("Comm 5"))
-}
 
 // TestTraceFits: a part, of whatever records, fits into a reply, and so does what a rank says at
 // the end of a trace.
@@ -47,4 +39,28 @@ func TestTraceFits(t *testing.T) {
 		require.Len(t, got.Lines, 1)
 	}
 	require.Len(t, tr.part(trace.MostInPart), len(tr.part(0))/trace.MostInPart)
+}
+
+// TestTraceOrder: what is asked of a rank at once may come in any order, and others may ask too.
+func TestTraceOrder(t *testing.T) {
+	w, err := Init(t.Context(), Config{})
+	require.NoError(t, err)
+	defer w.Close()
+	ask := func(q trace.Request) error {
+		_, err := w.tracing.serve(q, &inspect.State{})
+		return err
+	}
+	start := func(id int) error { return ask(trace.Request{ID: id, Start: true, Records: 10, For: time.Minute}) }
+	require.ErrorIs(t, ask(trace.Request{ID: 5, Stop: true}), errNoTrace)
+	require.ErrorIs(t, start(5), errNoTrace, "who has begun it does not want it any more")
+	require.NoError(t, start(6))
+	require.ErrorIs(t, start(7), progress.ErrTracing)
+	require.ErrorIs(t, ask(trace.Request{ID: 7, Stop: true}), errNoTrace)
+	require.ErrorIs(t, ask(trace.Request{ID: 6, Read: true}), errNoTrace, "it has not ended")
+	require.NoError(t, ask(trace.Request{ID: 6, Stop: true}))
+	require.NoError(t, ask(trace.Request{ID: 6, Stop: true}))
+	require.NoError(t, ask(trace.Request{ID: 6, Read: true}))
+	require.ErrorIs(t, ask(trace.Request{ID: 7, Read: true}), errNoTrace)
+	require.NoError(t, start(8))
+	require.ErrorIs(t, ask(trace.Request{ID: 6, Read: true}), errNoTrace, "another one has begun")
 }

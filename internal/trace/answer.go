@@ -94,9 +94,3 @@ type Answer struct {
 	Comms   []string `json:"comms"`   // the Comms of tags, at most MostComms
 	Part    []byte   `json:"part,omitempty"`
 }
-
-// MostComms is how many Comms a trace names, the last for all others.
-const MostComms = 1 << 12
-
-// OtherComms is the name of the others.
-const OtherComms = "another Comm"

@@ -56,7 +56,7 @@ func (t *Timeline) Summary(w io.Writer, path string) error {
 	}
 	for _, r := range t.Ranks {
 		if r.Lost != 0 {
-			text += fmt.Sprintf("  rank %d had no room for its first %d records: see --records\n", r.Rank, r.Lost)
+			text += fmt.Sprintf("  rank %d had no room for its first %d records\n", r.Rank, r.Lost)
 		}
 	}
 	for _, c := range t.Clocks[1:] {

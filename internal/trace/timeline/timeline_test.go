@@ -96,7 +96,7 @@ func TestCostsLate(t *testing.T) {
 	require.NoError(t, line.Summary(&text, "t.json"))
 	require.Equal(t, `t.json: job ab, 2 of 3 ranks, 4 messages
   of 2 messages only one end is in it: 2 were sent, 0 received
-  rank 1 had no room for its first 5 records: see --records
+  rank 1 had no room for its first 5 records
 `, text.String())
 }
 
