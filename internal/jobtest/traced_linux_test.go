@@ -213,6 +213,9 @@ func TestTracedWhileStopped(t *testing.T) {
 	names := doorsOf(t, j.mark)
 	victim := started[last].cmd.Process
 	require.NoError(t, victim.Signal(syscall.SIGSTOP))
+	for doors.Process(victim.Pid) != doors.Stopped {
+		time.Sleep(time.Millisecond)
+	}
 	_, err := tracing.Begin(t.Context(), names, time.Minute, 1000)
 	require.EqualError(t, err, "rank 3: "+doors.Stopped)
 	require.NoError(t, victim.Signal(syscall.SIGCONT))
