@@ -1,9 +1,6 @@
 package timeline
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
 
 // Clock is what the times of a host were corrected by, so that they compare with those of the first
 // rank's host.
@@ -53,33 +50,79 @@ func (t *Timeline) starts() []int64 {
 // align corrects the clocks of hosts by the messages between them: none was received before it was
 // sent. Those from the first host to another one, and back, bound by how much their clocks differ:
 // the fastest ones closest. They may go by way of other hosts.
+//
+// Clocks that run at different rates contradict each other: by them messages go round in less than
+// no time. Then each message counts as longer by twice what makes them agree, and bounds widen so.
 func (t *Timeline) align() {
-	took := t.fastest()
-	for via := range took {
-		for from := range took {
-			for to := range took {
-				took[from][to] = min(took[from][to], took[from][via]+took[via][to])
-			}
-		}
+	fastest := t.fastest()
+	all, excess, ok := fastest.agreed()
+	if ok && excess != 0 {
+		all, _, ok = fastest.paths(2 * excess)
+	}
+	if !ok {
+		return
 	}
 	for i := range t.Clocks[1:] {
-		if there, back := took[0][i+1], took[i+1][0]; max(there, back) < never/2 {
+		if there, back := all[0][i+1], all[i+1][0]; there.hops != 0 && back.hops != 0 {
 			c := &t.Clocks[i+1]
-			c.Offset = (back - there) / 2
-			c.Within = max(there+back, -there-back) / 2 // below 0 where one clock runs faster than another
+			c.Offset, c.Within = (back.took-there.took)/2, (there.took+back.took)/2
 		}
 	}
 }
 
-// never is longer than what two clocks differ by.
-const never = math.MaxInt64 / 4
+// way is the least time that messages from one host to another have taken by their clocks, by so
+// many hops. Without hops there were none.
+type way struct{ took, hops int64 }
 
-// fastest is the least time that a message from one host to another has taken by their clocks, or
-// never.
-func (t *Timeline) fastest() [][]int64 {
-	list := make([][]int64, len(t.Clocks))
+// ways has a way from each host to each.
+type ways [][]way
+
+// agreed is the shortest paths where each message counts as longer by what makes the clocks agree.
+// Times that make no sense at all are not ok.
+func (w ways) agreed() (all ways, excess int64, ok bool) {
+	for range 100 { // two or three are enough
+		all, round, ok := w.paths(excess)
+		if ok {
+			return all, excess, true
+		}
+		excess += (round.hops - 1 - round.took) / round.hops
+	}
+	return nil, 0, false
+}
+
+// paths is the shortest paths where each message counts as so much longer. It is not ok where one
+// goes round in less than no time, which is found before any other is by way of that: sums of it
+// have no bound.
+func (w ways) paths(excess int64) (all ways, round way, ok bool) {
+	for _, row := range w {
+		row = slices.Clone(row)
+		for to := range row {
+			row[to].took += excess
+		}
+		all = append(all, row)
+	}
+	for via := range all {
+		if round := all[via][via]; round.hops != 0 && round.took < 0 {
+			return nil, round, false
+		}
+		for from := range all {
+			for to, second := range all[via] {
+				first, best := all[from][via], &all[from][to]
+				sum := way{first.took + second.took, first.hops + second.hops}
+				if first.hops != 0 && second.hops != 0 && (best.hops == 0 || sum.took < best.took) {
+					*best = sum
+				}
+			}
+		}
+	}
+	return all, round, true
+}
+
+// fastest is the ways of one hop.
+func (t *Timeline) fastest() ways {
+	list := make(ways, len(t.Clocks))
 	for i := range list {
-		list[i] = slices.Repeat([]int64{never}, len(t.Clocks))
+		list[i] = make([]way, len(t.Clocks))
 	}
 	host := map[int]int{}
 	for _, r := range t.Ranks {
@@ -89,7 +132,9 @@ func (t *Timeline) fastest() [][]int64 {
 		from, sender := host[m.From]
 		to, receiver := host[m.To]
 		if at := m.come(); sender && receiver && from != to && m.Sent != 0 && at != 0 {
-			list[from][to] = min(list[from][to], at-m.Sent)
+			if w := &list[from][to]; w.hops == 0 || at-m.Sent < w.took {
+				*w = way{at - m.Sent, 1}
+			}
 		}
 	}
 	return list

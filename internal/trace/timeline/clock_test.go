@@ -2,7 +2,9 @@ package timeline
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -81,5 +83,59 @@ func TestClocksWithin(t *testing.T) {
 				require.LessOrEqual(t, max(d, -d), c.Within+1, "seed %d, host %d: %+v", seed, i, c)
 			}
 		}
+	}
+}
+
+// TestClocksDrift: clocks that run at different rates contradict each other, the more the longer a
+// trace takes. Corrections stay within what clocks have differed by meanwhile, and say how exact.
+func TestClocksDrift(t *testing.T) {
+	const hosts, most = 40, 5 * 20_000 // clocks are up to 20 us a second apart, and it takes 5
+	r := rand.New(rand.NewPCG(1, 1))
+	off, rate := make([]int64, hosts), make([]int64, hosts)
+	for i := range off {
+		off[i], rate[i] = int64(i)*r.Int64N(1e8)-1e9*int64(min(i, 1)), r.Int64N(20)-10
+	}
+	list := job(off)
+	number := map[[2]int]uint64{}
+	for at := int64(0); at < 5e9; at += 1_000_000 {
+		from, to := r.IntN(hosts), r.IntN(hosts)
+		came := at + 2_000 + r.Int64N(1_000)
+		number[[2]int{from, to}] += 300
+		n := number[[2]int{from, to}]
+		list[from].Events = append(list[from].Events, trace.Record{At: at + at*rate[from]/1e6, Kind: trace.Sent, Peer: int32(to), Number: n})
+		list[to].Events = append(list[to].Events, trace.Record{At: came + came*rate[to]/1e6, Kind: trace.Arrived, Peer: int32(from), Number: n, Seq: n})
+	}
+	line := New(list)
+	for i, c := range line.Clocks {
+		d := c.Offset + off[i]
+		require.LessOrEqual(t, max(d, -d), int64(most), "host %d: %+v", i, c)
+		require.True(t, c.Within >= 0 && c.Within <= 2*most, "host %d: %+v", i, c)
+	}
+	two := New(job([]int64{0, 0}, told{0, 1, 1_000, -100}, told{1, 0, 2_000, 50}))
+	require.Equal(t, Clock{"h1", 75, 25}, two.Clocks[1])
+}
+
+// TestHostile: ranks may say what they like, and a file may be damaged.
+func TestHostile(t *testing.T) {
+	kinds := int(trace.Kinds)
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		wild := func() int64 {
+			return []int64{0, 1, -1, 7, math.MaxInt64, math.MinInt64, r.Int64() - r.Int64(), r.Int64N(4)}[r.IntN(8)]
+		}
+		var list []Rank
+		for i := range 1 + r.IntN(3) {
+			a := Rank{Answer: trace.Answer{Rank: i, Size: 3, Host: fmt.Sprint(r.IntN(3)), Mono: wild(), Wall: wild()}}
+			for range r.IntN(60) {
+				a.Events = append(a.Events, trace.Record{At: wild(), Op: uint64(r.IntN(3)), Seq: uint64(r.IntN(3)), Number: uint64(r.IntN(4)), Tag: uint64(wild()),
+					Bytes: uint64(wild()), Peer: int32(r.IntN(4) - 1), Comm: uint16(wild()), Kind: trace.Kind(r.IntN(kinds)), Failed: r.IntN(2) == 0, Call: r.IntN(2) == 0, Device: r.IntN(2) == 0})
+			}
+			list = append(list, a)
+		}
+		line := New(list)
+		var b bytes.Buffer
+		require.NoError(t, line.Write(&b, line.About()))
+		require.True(t, json.Valid(b.Bytes()))
+		require.NoError(t, line.Summary(&b, "t.json"))
 	}
 }

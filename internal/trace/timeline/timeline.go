@@ -71,6 +71,10 @@ type key struct {
 	number   uint64
 }
 
+// longest is the longest time in ns that a record, or the begin of a rank's recording, may be after
+// another one: 73 years. Where ranks say more, which they may in error or in malice, it is cut.
+const longest = 1 << 61
+
 // New puts records together. Ranks are of the same job, each once.
 func New(ranks []Rank) *Timeline {
 	t := &Timeline{Ranks: ranks, Clocks: clocksOf(ranks)}
@@ -89,7 +93,7 @@ func (t *Timeline) read() {
 	sent := map[key]*Message{}
 	var ins []*Message
 	for i := range t.Ranks {
-		r := newReader(&t.Ranks[i], starts[i]-t.Begin+1)
+		r := newReader(&t.Ranks[i], min(max(starts[i]-t.Begin, 0), longest)+1)
 		t.Activities = append(t.Activities, r.all())
 		for _, m := range r.outs {
 			sent[m.key()] = m
