@@ -31,6 +31,8 @@ const (
 // Records is how many of the newest records a file keeps: 4 MiB.
 const Records = 1 << 16
 
+const size = ringAt + Records*trace.Size // of a file
+
 // File is a file that a rank records into.
 type File struct {
 	Ring trace.Ring
@@ -52,7 +54,6 @@ func Create(dir, job string, rank int) (f *File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	size := ringAt + Records*trace.Size
 	_, err = file.Write(make([]byte, size))
 	f = &File{path: path}
 	if err == nil {
@@ -97,23 +98,53 @@ func (f *File) Close(keep bool) error {
 	return errors.Join(errs...)
 }
 
-// Read reads a file, also while a rank records into it: then the oldest record may be damaged. Tags
+// Read reads a file, also while a rank records into it: then the last record may be damaged. Tags
 // are the engine's.
 func Read(path string) (a trace.Answer, list []trace.Record, err error) {
-	b, err := os.ReadFile(path)
-	if err == nil {
-		a, list, err = parse(b)
-	}
+	file, err := os.Open(path)
 	if err != nil {
-		err = fmt.Errorf("%s: %w", path, err)
+		return a, nil, err
 	}
-	return a, list, err
+	defer file.Close()
+	for range mostTries {
+		if a, list, err = read(file); err != nil {
+			return a, nil, fmt.Errorf("%s: %w", path, err)
+		}
+		if len(list) >= Records/2 || a.Lost == 0 {
+			break // else the rank was much faster than this process
+		}
+	}
+	return a, list, nil
+}
+
+// mostTries is how often a file is read of which most records were overwritten meanwhile.
+const mostTries = 10
+
+func read(file *os.File) (a trace.Answer, list []trace.Record, err error) {
+	info, err := file.Stat()
+	if err != nil {
+		return a, nil, err
+	}
+	if info.Size() != size { // nor is there more memory for it
+		return a, nil, errForeign
+	}
+	b := make([]byte, size)
+	if _, err := file.ReadAt(b, 0); err != nil {
+		return a, nil, err
+	}
+	var count [8]byte
+	if _, err := file.ReadAt(count[:], int64(countAt)); err != nil {
+		return a, nil, err
+	}
+	return parse(b, binary.NativeEndian.Uint64(count[:]))
 }
 
 var errForeign = errors.New("it is no recording of a rank, or that of another release: read it with the release that the program was built with")
 
-func parse(b []byte) (a trace.Answer, list []trace.Record, err error) {
-	if len(b) != ringAt+Records*trace.Size || !bytes.HasPrefix(b, []byte(mark)) {
+// parse reads what a file has held. After is the count of records when all of it was read: the
+// newest ones have replaced the oldest.
+func parse(b []byte, after uint64) (a trace.Answer, list []trace.Record, err error) {
+	if !bytes.HasPrefix(b, []byte(mark)) {
 		return a, nil, errForeign
 	}
 	head, _, _ := bytes.Cut(b[headAt:ringAt], []byte{0})
@@ -126,10 +157,16 @@ func parse(b []byte) (a trace.Answer, list []trace.Record, err error) {
 			return a, nil, fmt.Errorf("record %d is damaged", i/trace.Size)
 		}
 	}
-	if *ringIn(b).Count > 1<<62 {
-		return a, nil, fmt.Errorf("it cannot have %d records", binary.NativeEndian.Uint64(b[countAt:]))
+	ring := ringIn(b)
+	before := *ring.Count
+	if most := max(before, after); most > 1<<62 {
+		return a, nil, fmt.Errorf("it cannot have %d records", most)
 	}
-	list, a.Lost = ringIn(b).Newest()
+	list, a.Lost = ring.Newest()
+	if first := after + 1; after > before && first > a.Lost+Records { // in the place of the one before it a record may be half written
+		replaced := min(first-a.Lost-Records, uint64(len(list)))
+		list, a.Lost = list[replaced:], a.Lost+replaced
+	}
 	a.Records = len(list)
 	return a, list, nil
 }

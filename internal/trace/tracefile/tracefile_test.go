@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -57,6 +58,63 @@ func TestFile(t *testing.T) {
 	require.NoFileExists(t, f.Path())
 }
 
+// TestReadMeanwhile: of a file that is read while records are written those that were replaced
+// meanwhile are left out.
+func TestReadMeanwhile(t *testing.T) {
+	f := create(t, t.TempDir())
+	const begin = Records + 100
+	write(f.Ring, begin)
+	for _, meanwhile := range []int{0, 1, 10, 2 * Records} {
+		b, err := os.ReadFile(f.Path())
+		require.NoError(t, err)
+		before := *f.Ring.Count
+		write(f.Ring, meanwhile)
+		after, err := os.ReadFile(f.Path())
+		require.NoError(t, err)
+		copy(b[ringAt:], after[ringAt:]) // the count is read first
+		a, list, err := parse(b, before+uint64(meanwhile))
+		require.NoError(t, err)
+		if meanwhile != 0 {
+			meanwhile++
+		}
+		require.Len(t, list, max(Records-meanwhile, 0))
+		require.EqualValues(t, before, a.Lost+uint64(a.Records))
+		inOrder(t, a, list)
+	}
+
+	ended, enough := make(chan bool), make(chan bool)
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-enough:
+				return
+			default:
+				write(f.Ring, 50)
+				time.Sleep(time.Microsecond)
+			}
+		}
+	}()
+	for range 20 {
+		a, list, err := Read(f.Path())
+		require.NoError(t, err)
+		require.Equal(t, len(list), a.Records)
+		inOrder(t, a, list[:max(len(list)-1, 0)]) // the last one may be half written
+	}
+	close(enough)
+	<-ended
+	require.NoError(t, f.Close(true))
+}
+
+// inOrder checks what write has written.
+func inOrder(t *testing.T, a trace.Answer, list []trace.Record) {
+	for i := range list {
+		if list[i].At != int64(a.Lost)+int64(i) {
+			require.FailNow(t, "a record is not in its place", "%d: %+v", i, list[i])
+		}
+	}
+}
+
 // TestNoFile: a file that cannot be made leaves nothing.
 func TestNoFile(t *testing.T) {
 	_, err := Create(filepath.Join(t.TempDir(), "none"), "0123abcd", 3)
@@ -93,6 +151,8 @@ func TestDamaged(t *testing.T) {
 			require.ErrorContains(t, err, path+": "+row.says)
 		})
 	}
+	_, _, err = Read("/dev/zero")
+	require.ErrorIs(t, err, errForeign, "it has no end")
 	_, _, err = Read(filepath.Join(t.TempDir(), "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
