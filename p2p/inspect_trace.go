@@ -8,6 +8,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/inspect"
 	"github.com/tagmatch/tagmatch/internal/trace"
+	"github.com/tagmatch/tagmatch/progress"
 )
 
 // Bounds of a trace.
@@ -23,6 +24,7 @@ type tracing struct {
 	mu     sync.Mutex
 	id     int          // of the last one that was begun
 	over   int          // of the last one that was to end
+	runs   bool         // it has not ended
 	answer trace.Answer // head and numbers
 	done   *trace.Trace // what was recorded, with the part of the tags that a Comm has left out
 	expiry *time.Timer  // ends what runs, then drops what was recorded; nil: there is neither
@@ -69,10 +71,17 @@ func (t *tracing) start(q trace.Request, me *inspect.State) (trace.Answer, error
 	if f := t.w.records; f != nil {
 		return trace.Answer{}, fmt.Errorf("TAGMATCH_TRACE has it record into %s: tagmatch trace --read shows that, also while it runs", f.Path())
 	}
+	if t.runs && t.id == q.ID { // it was asked by way of another rank, too
+		return t.answer, nil
+	}
+	if t.runs { // before there is memory for another one
+		return trace.Answer{}, progress.ErrTracing
+	}
+	t.done = nil
 	if _, err := t.w.eng.StartTrace(trace.NewRing(q.Records)); err != nil {
 		return trace.Answer{}, err
 	}
-	t.id, t.done = q.ID, nil
+	t.id, t.runs = q.ID, true
 	t.answer = trace.Answer{Version: trace.Version, Job: me.Job, Rank: me.Rank, Size: me.Size, Host: me.Host, PID: me.PID, Program: me.Program}
 	t.expire(q.For, t.stop)
 	return t.answer, nil
@@ -101,10 +110,11 @@ func (t *tracing) halt() {
 
 // stop ends what runs, if anything does.
 func (t *tracing) stop() {
-	done := t.w.eng.StopTrace()
-	if done == nil {
+	if !t.runs {
 		return
 	}
+	t.runs = false
+	done := t.w.eng.StopTrace()
 	stamp(&t.answer, done.Start)
 	t.answer.Records, t.answer.Lost = len(done.Records), done.Lost
 	t.answer.Comms = trace.Name(done.Records, inspect.CommOf)
@@ -127,6 +137,8 @@ func (t *tracing) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.halt()
-	t.w.eng.StopTrace()
-	t.done = nil
+	if t.runs {
+		t.w.eng.StopTrace()
+	}
+	t.runs, t.done = false, nil
 }

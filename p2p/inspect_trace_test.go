@@ -54,6 +54,7 @@ func TestTraceOrder(t *testing.T) {
 	require.ErrorIs(t, ask(trace.Request{ID: 5, Stop: true}), errNoTrace)
 	require.ErrorIs(t, start(5), errNoTrace, "who has begun it does not want it any more")
 	require.NoError(t, start(6))
+	require.NoError(t, start(6), "it may come by way of several ranks")
 	require.ErrorIs(t, start(7), progress.ErrTracing)
 	require.ErrorIs(t, ask(trace.Request{ID: 7, Stop: true}), errNoTrace)
 	require.ErrorIs(t, ask(trace.Request{ID: 6, Read: true}), errNoTrace, "it has not ended")
@@ -63,4 +64,30 @@ func TestTraceOrder(t *testing.T) {
 	require.ErrorIs(t, ask(trace.Request{ID: 7, Read: true}), errNoTrace)
 	require.NoError(t, start(8))
 	require.ErrorIs(t, ask(trace.Request{ID: 6, Read: true}), errNoTrace, "another one has begun")
+}
+
+// TestBothClocks: where something comes between the looks at two clocks they are looked at again.
+func TestBothClocks(t *testing.T) {
+	n := 0
+	looks := []int64{0, 20e6, 30e6, 30e6 + 1000}
+	mono, _ := bothClocks(func() int64 {
+		n++
+		return looks[n-1]
+	})
+	require.Equal(t, int64(30e6+500), mono)
+	require.Len(t, looks, n)
+
+	n = 0
+	mono, _ = bothClocks(func() int64 {
+		n++
+		return int64(n) * 1e6 * int64(41-n)
+	})
+	require.Equal(t, int64((19*22+20*21)*1e6/2), mono, "none was good, and the best counts")
+
+	var a trace.Answer
+	stamp(&a, time.Now().Add(-time.Hour))
+	require.Equal(t, monotonic() != 0, a.Mono != 0)
+	mono, wall := bothClocks(func() int64 { return 0 })
+	require.Zero(t, mono)
+	require.False(t, wall.IsZero())
 }

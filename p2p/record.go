@@ -3,6 +3,7 @@ package p2p
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"time"
 
@@ -44,9 +45,26 @@ func (w *World) recordIn(dir string) error {
 
 // stamp says when a recording began, by both clocks.
 func stamp(a *trace.Answer, start time.Time) {
-	mono, wall := monotonic(), time.Now()
+	mono, wall := bothClocks(monotonic)
 	since := wall.Sub(start).Nanoseconds()
-	a.Mono, a.Wall = mono-since, wall.UnixNano()-since
+	a.Wall = wall.UnixNano() - since
+	if mono != 0 { // else there is no clock that processes share
+		a.Mono = mono - since
+	}
+}
+
+// bothClocks looks at both clocks at one time. Where something came between the looks, which would
+// move all of a rank's records, it looks again.
+func bothClocks(monotonic func() int64) (mono int64, wall time.Time) {
+	const tries, enough = 20, int64(2 * time.Microsecond)
+	for took, i := int64(math.MaxInt64), 0; took > enough && i < tries; i++ {
+		before := monotonic()
+		now := time.Now()
+		if between := monotonic() - before; between < took {
+			took, mono, wall = between, before+between/2, now
+		}
+	}
+	return mono, wall
 }
 
 // endRecord ends what record has begun; well says that nobody will look for the file.

@@ -70,7 +70,7 @@ func ParseRequest(s string) (q Request, ok bool) {
 	case name == "read" && len(numbers) == 3:
 		q = Request{ID: numbers[0], Read: true, From: numbers[1], Rank: numbers[2]}
 	}
-	return q, q.String() == s
+	return q, q.ID > 0 && q.String() == s
 }
 
 // Answer is what a rank says to each Request. Of Start only the head is set; of Stop the numbers

@@ -35,12 +35,12 @@ func TestRecords(t *testing.T) {
 }
 
 func TestRequests(t *testing.T) {
-	for _, q := range []Request{{ID: math.MaxInt32, Start: true, Records: 5, For: 3 * time.Second}, {Stop: true}, {ID: 1, Read: true}, {ID: 2, Read: true, From: 70, Rank: 64}} {
+	for _, q := range []Request{{ID: math.MaxInt32, Start: true, Records: 5, For: 3 * time.Second}, {ID: 3, Stop: true}, {ID: 1, Read: true}, {ID: 2, Read: true, From: 70, Rank: 64}} {
 		got, ok := ParseRequest(q.String())
 		require.True(t, ok)
 		require.Equal(t, q, got)
 	}
-	for _, s := range []string{"", "state", "trace", "trace ", "trace start", "trace start 1 2", "trace start 1 -1 2", "trace read 1 99999999999 0", "trace stop 2147483648", "trace stop 1 1", "trace stop", "trace  stop 1", "trace read 1 01 0"} {
+	for _, s := range []string{"", "state", "trace", "trace ", "trace start", "trace start 1 2", "trace start 1 -1 2", "trace read 1 99999999999 0", "trace stop 2147483648", "trace stop 1 1", "trace stop 0", "trace start 0 1 1", "trace read 0 0 0", "trace stop", "trace  stop 1", "trace read 1 01 0"} {
 		_, ok := ParseRequest(s)
 		require.False(t, ok, s)
 	}
