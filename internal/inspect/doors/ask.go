@@ -82,11 +82,16 @@ func exchange(conn net.Conn, request string) (lines [][]byte, err error) {
 		return nil, errors.New("the answer was broken off: others ask there too, or the rank is ending")
 	}
 	lines = bytes.Split(all[:len(all)-1], []byte("\n"))
-	if why := Refusal(lines[0]); why != "" {
-		return nil, fmt.Errorf("the rank answers: %s", why)
+	if Refusal(lines[0]) != "" {
+		return nil, &refused{lines[0]}
 	}
 	return lines, nil
 }
+
+// refused is the error of a request that a rank has refused.
+type refused struct{ line []byte }
+
+func (r *refused) Error() string { return "the rank answers: " + Refusal(r.line) }
 
 // Refusal is why a request was refused; "" where this line answers it.
 func Refusal(line []byte) string {

@@ -21,9 +21,10 @@ import (
 )
 
 const (
-	patience = 10 * time.Second // a rank that does not answer is asked again for so long
-	rest     = 100 * time.Millisecond
-	slack    = 30 * time.Second // ranks end a recording by themselves so much later
+	patience  = 10 * time.Second // a rank that does not answer is asked again for so long
+	rest      = 100 * time.Millisecond
+	mostRanks = 1 << 20          // more than a job can have
+	slack     = 30 * time.Second // ranks end a recording by themselves so much later
 )
 
 // Tracing is a recording of a job.
@@ -41,6 +42,11 @@ type Tracing struct {
 func Begin(ctx context.Context, names []doors.Name, long time.Duration, records int) (*Tracing, error) {
 	t := &Tracing{names: names, id: 1 + int(rand.Int32N(math.MaxInt32)), events: map[int][]trace.Record{}, lost: map[int]error{}}
 	answers, missing := t.ask(ctx, trace.Request{Start: true, Records: records, For: long + slack})
+	for rank := range sizeOf(answers) {
+		if _, ok := answers[rank]; !ok && missing[rank] == nil {
+			missing[rank] = errUntold
+		}
+	}
 	if len(answers) != 0 {
 		maps.DeleteFunc(missing, func(_ int, why error) bool { return gone(why) })
 	}
@@ -56,9 +62,13 @@ func Begin(ctx context.Context, names []doors.Name, long time.Duration, records 
 // and are not in the list.
 func (t *Tracing) End(ctx context.Context) (list []timeline.Rank, err error) {
 	heads := t.collect(ctx, trace.Request{Stop: true}, t.ranks)
-	for first := 0; first <= t.ranks[len(t.ranks)-1]; first += trace.ReadAtOnce {
-		q := trace.Request{Read: true, Rank: first}
-		t.read(ctx, q, slices.DeleteFunc(slices.Collect(maps.Keys(heads)), func(rank int) bool { return !q.Reads(rank) }))
+	groups := map[int][]int{} // by the first of a group's ranks, those that are read at once
+	for rank := range heads {
+		first := rank / trace.ReadAtOnce * trace.ReadAtOnce
+		groups[first] = append(groups[first], rank)
+	}
+	for _, first := range slices.Sorted(maps.Keys(groups)) {
+		t.read(ctx, trace.Request{Read: true, Rank: first}, groups[first], heads)
 	}
 	for _, rank := range t.ranks {
 		if t.lost[rank] == nil {
@@ -72,18 +82,27 @@ func (t *Tracing) End(ctx context.Context) (list []timeline.Rank, err error) {
 }
 
 // read reads what ranks have recorded, a part of each at a time.
-func (t *Tracing) read(ctx context.Context, q trace.Request, unread []int) {
+func (t *Tracing) read(ctx context.Context, q trace.Request, unread []int, heads map[int]trace.Answer) {
 	for ; len(unread) > 0; q.From += trace.MostInPart {
 		answers := t.collect(ctx, q, unread)
 		unread = slices.DeleteFunc(unread, func(rank int) bool {
-			part, err := trace.Decode(answers[rank].Part)
-			if err != nil {
-				t.lost[rank] = err
-			}
-			t.events[rank] = append(t.events[rank], part...)
-			return len(part) < trace.MostInPart
+			return t.lost[rank] != nil || t.take(rank, answers[rank].Part, heads[rank].Records)
 		})
 	}
+}
+
+// take takes a part of a rank's records, and reports whether it was the last one.
+func (t *Tracing) take(rank int, part []byte, records int) (last bool) {
+	list, err := trace.Decode(part)
+	t.events[rank] = append(t.events[rank], list...)
+	have := len(t.events[rank])
+	if err == nil && (have > records || have < records && len(list) != trace.MostInPart) {
+		err = fmt.Errorf("of %d records it hands out %d", records, have)
+	}
+	if err != nil {
+		t.lost[rank] = err
+	}
+	return err != nil || have == records
 }
 
 // collect asks until all the ranks that are wanted have answered. Those that do not are left out.
@@ -98,7 +117,7 @@ func (t *Tracing) collect(ctx context.Context, q trace.Request, wanted []int) ma
 				return true
 			}
 			why := missing[rank]
-			if errors.As(why, new(silence)) && !gone(why) && ctx.Err() == nil && time.Now().Before(end) {
+			if silent(why) && !gone(why) && ctx.Err() == nil && time.Now().Before(end) {
 				return false
 			}
 			t.lost[rank] = why
@@ -115,29 +134,53 @@ type silence string
 
 func (s silence) Error() string { return string(s) }
 
+func silent(why error) bool { return errors.As(why, new(silence)) }
+
 // gone reports whether a rank has ended.
 func gone(why error) bool { return why == silence(doors.Gone) || why == silence(doors.Left) }
 
-// ask asks all ranks the same. Missing has why others have no answer; where no rank could be asked,
-// of those of this host.
+// ask asks all ranks the same: those of this host that it does not reach through rank 0 at their own
+// doors. Missing has why others have no answer, at least those that record.
 func (t *Tracing) ask(ctx context.Context, q trace.Request) (answers map[int]trace.Answer, missing map[int]error) {
 	q.ID = t.id
 	answers, missing = map[int]trace.Answer{}, map[int]error{}
-	parts, err := doors.AskJob(ctx, t.names, q.String())
-	if err != nil {
-		for _, n := range t.names {
-			missing[n.Rank] = silence(err.Error())
+	take := func(parts []inspect.Part) {
+		for _, p := range parts {
+			if a, err := t.answer(p); err == nil {
+				answers[p.Rank] = a
+				delete(missing, p.Rank)
+			} else {
+				missing[p.Rank] = err
+			}
 		}
 	}
-	for _, p := range parts {
-		a, err := t.answer(p)
-		if err != nil {
-			missing[p.Rank] = err
-		} else {
-			answers[p.Rank] = a
+	parts, err := doors.AskJob(ctx, t.names, q.String())
+	take(parts)
+	take(doors.AskEach(ctx, slices.DeleteFunc(slices.Clone(t.names), func(n doors.Name) bool {
+		_, heard := answers[n.Rank]
+		why, known := missing[n.Rank]
+		return heard || known && (gone(why) || !silent(why) || why == silence(doors.Stopped))
+	}), q.String()))
+	for _, rank := range t.ranks {
+		if _, heard := answers[rank]; !heard && missing[rank] == nil {
+			missing[rank] = errUntold
+			if err != nil {
+				missing[rank] = silence(err.Error())
+			}
 		}
 	}
 	return answers, missing
+}
+
+// errUntold is of a rank of which those that were asked say nothing.
+const errUntold = silence("it could not be asked")
+
+// sizeOf is how many ranks the job has.
+func sizeOf(answers map[int]trace.Answer) (size int) {
+	for _, a := range answers {
+		size = max(size, a.Size)
+	}
+	return size
 }
 
 // answer is what a rank has answered.
@@ -153,6 +196,9 @@ func (t *Tracing) answer(p inspect.Part) (a trace.Answer, err error) {
 	}
 	if job := t.names[0].Job; a.Version != trace.Version || a.Job != job || a.Rank != p.Rank {
 		return a, fmt.Errorf("its answer is of rank %d of job %s, version %d, and this tagmatch knows %d: use that of the same release as the program", a.Rank, a.Job, a.Version, trace.Version)
+	}
+	if a.Rank < 0 || a.Rank >= a.Size || a.Size > mostRanks || a.Records < 0 || a.Records > trace.Most {
+		return a, fmt.Errorf("it says that it is rank %d of %d, and has %d records", a.Rank, a.Size, a.Records)
 	}
 	return a, nil
 }
