@@ -33,6 +33,7 @@ type Tracing struct {
 	id     int
 	ranks  []int // that record
 	events map[int][]trace.Record
+	direct bool          // nobody was heard by way of rank 0, so ranks that have doors here are asked there
 	lost   map[int]error // why ranks that have recorded are left out
 }
 
@@ -154,12 +155,17 @@ func (t *Tracing) ask(ctx context.Context, q trace.Request) (answers map[int]tra
 			}
 		}
 	}
-	parts, err := doors.AskJob(ctx, t.names, q.String())
-	take(parts)
+	var err error
+	if !t.direct || !t.here() {
+		var parts []inspect.Part
+		parts, err = doors.AskJob(ctx, t.names, q.String())
+		take(parts)
+		t.direct = len(answers) == 0
+	}
 	take(doors.AskEach(ctx, slices.DeleteFunc(slices.Clone(t.names), func(n doors.Name) bool {
 		_, heard := answers[n.Rank]
 		why, known := missing[n.Rank]
-		return heard || known && (gone(why) || !silent(why) || why == silence(doors.Stopped))
+		return heard || t.lost[n.Rank] != nil || known && (gone(why) || !silent(why) || why == silence(doors.Stopped))
 	}), q.String()))
 	for _, rank := range t.ranks {
 		if _, heard := answers[rank]; !heard && missing[rank] == nil {
@@ -170,6 +176,13 @@ func (t *Tracing) ask(ctx context.Context, q trace.Request) (answers map[int]tra
 		}
 	}
 	return answers, missing
+}
+
+// here reports whether all ranks that still record have doors on this host.
+func (t *Tracing) here() bool {
+	return !slices.ContainsFunc(t.ranks, func(rank int) bool {
+		return t.lost[rank] == nil && !slices.ContainsFunc(t.names, func(n doors.Name) bool { return n.Rank == rank })
+	})
 }
 
 // errUntold is of a rank of which those that were asked say nothing.

@@ -103,9 +103,10 @@ func TestUnknownRank(t *testing.T) {
 // TestWithoutRank0: a rank that is not heard by way of rank 0 is asked itself.
 func TestWithoutRank0(t *testing.T) {
 	f := &fake{}
-	lost := false
+	lost, vain := false, 0
 	f.job = func(trace.Request) map[int]any {
 		if lost {
+			vain++
 			return map[int]any{0: doors.Gone, 1: "rank 0 does not answer", 2: doors.Gone}
 		}
 		return map[int]any{0: f.answer(0, 1), 1: f.answer(1, 1), 2: doors.Left}
@@ -124,6 +125,7 @@ func TestWithoutRank0(t *testing.T) {
 	require.EqualError(t, err, "rank 0: "+doors.Gone)
 	require.Len(t, list, 1)
 	require.Equal(t, []trace.Record{{Kind: trace.Sent, Tag: 5}}, list[0].Events)
+	require.Equal(t, 1, vain, "the others are not asked in vain for each part")
 }
 
 // TestHostile: ranks may be those of a user who is not trusted.
