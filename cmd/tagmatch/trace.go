@@ -142,6 +142,7 @@ func record(ctx context.Context, names []doors.Name, long time.Duration, records
 	select {
 	case <-time.After(long):
 	case <-enough.Done():
+		stop() // another signal ends this process: ranks may let it wait
 	}
 	return t.End(context.WithoutCancel(ctx))
 }

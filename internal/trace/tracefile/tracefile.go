@@ -105,7 +105,7 @@ func Read(path string) (a trace.Answer, list []trace.Record, err error) {
 	if err != nil {
 		return a, nil, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	for range mostTries {
 		if a, list, err = read(file); err != nil {
 			return a, nil, fmt.Errorf("%s: %w", path, err)
