@@ -1,6 +1,9 @@
 package timeline
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Clock is what the times of a host were corrected by, so that they compare with those of the first
 // rank's host.
@@ -39,13 +42,20 @@ func (t *Timeline) starts() []int64 {
 		if _, known := wall[r.Host]; !known {
 			wall[r.Host] = r.Wall - r.Mono
 		}
-		if list[i] = r.Wall; r.Mono != 0 {
-			list[i] = r.Mono + wall[r.Host]
+		list[i] = r.Wall
+		if shared := r.Mono + wall[r.Host]; r.Mono != 0 && within(shared-r.Wall, sameHost) {
+			list[i] = shared
 		}
 		list[i] += t.Clocks[find(t.Clocks, r.Host)].Offset
 	}
 	return list
 }
+
+// sameHost is by how much the wall clock of a host may have been set while ranks started. What
+// differs by more is another machine of the same name, which has been up for another time.
+const sameHost = int64(time.Minute)
+
+func within(d, bound int64) bool { return d >= -bound && d <= bound }
 
 // align corrects the clocks of hosts by the messages between them: none was received before it was
 // sent. Those from the first host to another one, and back, bound by how much their clocks differ:

@@ -139,3 +139,31 @@ func TestHostile(t *testing.T) {
 		require.NoError(t, line.Summary(&b, "t.json"))
 	}
 }
+
+// TestSameName: machines of the same name have no clock in common.
+func TestSameName(t *testing.T) {
+	list := job([]int64{0, 2_000, 3_000}, told{0, 1, 1_000, 100})
+	for i := range list {
+		list[i].Host, list[i].Mono = "localhost", []int64{500, 600, 3600e9}[i]
+	}
+	line := New(list)
+	require.Len(t, line.Clocks, 1)
+	require.Equal(t, []int64{1e12, 1e12 + 100, 1e12 + 3_000}, line.starts())
+}
+
+// TestSummaryOfMany: of many ranks the summary says what was lost in one line.
+func TestSummaryOfMany(t *testing.T) {
+	line := New(job(make([]int64, 12)))
+	said := func() string {
+		var text bytes.Buffer
+		require.NoError(t, line.Summary(&text, "t.json"))
+		return text.String()
+	}
+	for i := range 8 {
+		line.Ranks[i].Lost = uint64(100 - i)
+	}
+	require.Contains(t, said(), "  rank 7 had no room for its first 93 records\n")
+	line.Ranks[11].Lost = 200
+	require.Contains(t, said(), "ranks, 0 messages\n  9 ranks had no room for their first records, rank 11 for 200, which is most\n  the clock of")
+	require.Len(t, line.About()["records lost"], 9)
+}

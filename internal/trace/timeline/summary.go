@@ -3,6 +3,7 @@ package timeline
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 )
 
@@ -54,11 +55,7 @@ func (t *Timeline) Summary(w io.Writer, path string) error {
 	if c.sent+c.received > 0 {
 		text += fmt.Sprintf("  of %d messages only one end is in it: %d were sent, %d received\n", c.sent+c.received, c.sent, c.received)
 	}
-	for _, r := range t.Ranks {
-		if r.Lost != 0 {
-			text += fmt.Sprintf("  rank %d had no room for its first %d records\n", r.Rank, r.Lost)
-		}
-	}
+	text += t.lost()
 	for _, c := range t.Clocks[1:] {
 		if c.Within == Unknown {
 			text += fmt.Sprintf("  the clock of %s may differ: there are no messages there and back\n", c.Host)
@@ -68,4 +65,26 @@ func (t *Timeline) Summary(w io.Writer, path string) error {
 	}
 	_, err := io.WriteString(w, text)
 	return err
+}
+
+// mostNamed is of how many ranks the summary says each what was lost; the file says it of all.
+const mostNamed = 8
+
+// lost says what there was no room for.
+func (t *Timeline) lost() (text string) {
+	var named []string
+	most := &t.Ranks[0]
+	for i := range t.Ranks {
+		r := &t.Ranks[i]
+		if r.Lost > most.Lost {
+			most = r
+		}
+		if r.Lost != 0 {
+			named = append(named, fmt.Sprintf("  rank %d had no room for its first %d records\n", r.Rank, r.Lost))
+		}
+	}
+	if len(named) > mostNamed {
+		return fmt.Sprintf("  %d ranks had no room for their first records, rank %d for %d, which is most\n", len(named), most.Rank, most.Lost)
+	}
+	return strings.Join(named, "")
 }
