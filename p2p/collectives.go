@@ -95,7 +95,7 @@ func (w *World) meetingsNow() (list []inspect.Meeting, whole bool) {
 		if m.Number == 0 {
 			return
 		}
-		list = append(list, inspect.Meeting{Name: m.Name, Comm: keyOf(c.base, uint64(MaskExact)).Comm, Number: m.Number, Waiting: m.Waiting,
+		list = append(list, inspect.Meeting{Name: m.Name, Comm: inspect.KeyOf(c.base, uint64(MaskExact)).Comm, Number: m.Number, Waiting: m.Waiting,
 			Size: c.size, Members: c.listed()})
 	}
 	for _, c := range w.gatherings.comms() {

@@ -103,7 +103,7 @@ func TestSettings(t *testing.T) {
 	full := reflect.ValueOf(c.settings())
 	for i := range full.NumField() {
 		field := full.Type().Field(i).Name
-		if field == "Inspect" || field == "Watchdog" { // only their variables set them
+		if field == "Inspect" || field == "Watchdog" || field == "Trace" { // only their variables set them
 			continue
 		}
 		require.EqualValues(t, reflect.ValueOf(c).FieldByName(field).Interface(), full.Field(i).Convert(reflect.ValueOf(c).FieldByName(field).Type()).Interface(), field)

@@ -68,7 +68,7 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 		defer cancel()
 	}
 	if err := w.start(ctx); err != nil {
-		_ = w.release(err)
+		_ = w.release(err, true)
 		return nil, wrapf("init: %w", err)
 	}
 	return w, nil
@@ -139,6 +139,7 @@ func (w *World) start(ctx context.Context) error {
 	w.localRank, w.localSize = all.locals(w.parts.boot.Info(), w.rank)
 	w.hosts = all.hosts()
 	w.eng.Share(all.sharers(w.rank))
+	w.record()
 	w.eng.Start()
 	w.watch()
 	w.started.Store(true)

@@ -38,15 +38,15 @@ func (w *World) openDoor() (name doors.Name, err error) {
 		case inspect.RequestMetrics:
 			return []any{w.metrics(me)}
 		}
+		if q, ok := trace.ParseRequest(request); ok {
+			return []any{w.traced(q, &me)}
+		}
 		return doors.Refuse(request)
 	}
 	w.parts.boot.Answer(replier(name, answer))
 	w.door, err = doors.Open(name, func(request string) []any {
 		if rest, ok := strings.CutPrefix(request, inspect.RequestJob+" "); ok {
 			return []any{w.relayed(rest)}
-		}
-		if q, ok := trace.ParseRequest(request); ok {
-			return []any{w.traced(q, &me)}
 		}
 		return answer(request)
 	})

@@ -1,10 +1,8 @@
 package p2p
 
 import (
-	"fmt"
 	"time"
 
-	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/internal/inspect"
 	"github.com/tagmatch/tagmatch/progress"
 )
@@ -52,7 +50,7 @@ func commOf(u progress.Unacked) string {
 	if u.Context == 0 { // AnySource, of raw receives too
 		return inspect.CommWorld
 	}
-	return keyOf(u.Context, uint64(MaskExact)).Comm
+	return inspect.KeyOf(u.Context, uint64(MaskExact)).Comm
 }
 
 func ageOf(d time.Duration) inspect.Age { return inspect.Age(d.Milliseconds()) }
@@ -79,7 +77,7 @@ var stageWords = map[progress.Stage]string{
 }
 
 func addGroup(s *inspect.State, g *progress.Group) {
-	key, age := keyOf(g.Tag, g.Mask), ageOf(g.Age)
+	key, age := inspect.KeyOf(g.Tag, g.Mask), ageOf(g.Age)
 	switch g.Kind {
 	case progress.UnfinishedMessage:
 		s.Messages = append(s.Messages, inspect.Message{Key: key, Peer: g.Peer, Bytes: g.Bytes, N: g.N, Eager: g.Stage == progress.StageHere, Age: age})
@@ -89,27 +87,6 @@ func addGroup(s *inspect.State, g *progress.Group) {
 		s.Receives = append(s.Receives, inspect.Receive{Key: key, Peer: g.Peer, Bytes: g.Bytes, N: g.N, Awaited: g.Awaited,
 			Kind: receiveKinds[g.Kind], Where: stageWords[g.Stage], Age: age, From: listed(g.From)})
 	}
-}
-
-// keyOf is what the program gave: a raw tag and mask, or a tag and its Comm.
-func keyOf(tag, mask uint64) inspect.Key {
-	if tag&namespace == 0 {
-		k := inspect.Key{Comm: inspect.CommRaw, Tag: tag, Any: mask&^namespace == 0}
-		if mask|namespace != uint64(MaskExact) {
-			k.Mask = mask &^ namespace
-		}
-		return k
-	}
-	k := inspect.Key{Tag: tag & tagMask, Any: mask&tagMask == 0}
-	switch context := contexts.Of(tag); context {
-	case contexts.World:
-		k.Comm = inspect.CommWorld
-	case contexts.Library:
-		k.Comm = inspect.CommLibrary
-	default:
-		k.Comm = fmt.Sprintf("Comm %d", context)
-	}
-	return k
 }
 
 // listed is the ranks that a receive from any source can come from, where these are not all ranks,

@@ -130,7 +130,7 @@ func (h *hearing) take(r bootstrap.Reply) {
 func whyNot(why string) string {
 	switch {
 	case why == bootstrap.WhyLeft:
-		return "it has closed its World"
+		return doors.Left
 	case why == bootstrap.WhyDeaf:
 		return "TAGMATCH_INSPECT is off for it"
 	case strings.Contains(why, bootstrap.WhyEnded), strings.Contains(why, syscall.ECONNRESET.Error()):

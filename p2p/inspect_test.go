@@ -23,7 +23,7 @@ func TestKeys(t *testing.T) {
 		{Comm: "Comm 5", Any: true}:                 {contexts.Base(5), uint64(MaskExact) &^ tagMask},
 		{Comm: inspect.CommLibrary, Tag: 2}:         {contexts.Base(contexts.Library) | 2, uint64(MaskExact)},
 	} {
-		require.Equal(t, want, keyOf(c.tag, c.mask))
+		require.Equal(t, want, inspect.KeyOf(c.tag, c.mask))
 	}
 }
 

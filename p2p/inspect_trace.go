@@ -3,12 +3,12 @@ package p2p
 import (
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/inspect"
 	"github.com/tagmatch/tagmatch/internal/trace"
+	"github.com/tagmatch/tagmatch/progress"
 )
 
 // Bounds of a trace.
@@ -17,11 +17,14 @@ const (
 	keptTrace    = time.Minute                 // what was recorded is kept for so long, to be read
 )
 
-// tracing is the trace of a rank, which others ask for by its door.
+// tracing is the trace of a rank, which is asked for at the door of a rank of the job.
 type tracing struct {
 	w *World // constant
 
 	mu     sync.Mutex
+	id     int          // of the last one that was begun
+	over   int          // of the last one that was to end
+	runs   bool         // it has not ended
 	answer trace.Answer // head and numbers
 	done   *trace.Trace // what was recorded, with the part of the tags that a Comm has left out
 	expiry *time.Timer  // ends what runs, then drops what was recorded; nil: there is neither
@@ -30,14 +33,22 @@ type tracing struct {
 
 var errNoTrace = errors.New("nothing was recorded: a trace was not begun, or its records were dropped a minute after its end")
 
-// serve answers a request, the last one of which was not so long ago that it was dropped.
+// serve answers a request.
 func (t *tracing) serve(q trace.Request, me *inspect.State) (trace.Answer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
+	case q.Start && q.ID == t.over: // what is asked at once may come in any order
+		return trace.Answer{}, errNoTrace
 	case q.Start:
 		return t.start(q, me)
 	case q.Stop:
+		t.over = q.ID
+	}
+	if q.ID != t.id {
+		return trace.Answer{}, errNoTrace
+	}
+	if q.Stop {
 		t.stop()
 	}
 	if t.done == nil {
@@ -45,6 +56,9 @@ func (t *tracing) serve(q trace.Request, me *inspect.State) (trace.Answer, error
 	}
 	a := t.answer
 	if q.Read {
+		a.Comms = nil // which were told
+	}
+	if q.Reads(t.w.rank) {
 		a.Part = t.part(q.From)
 	}
 	return a, nil
@@ -54,10 +68,20 @@ func (t *tracing) start(q trace.Request, me *inspect.State) (trace.Answer, error
 	if q.For <= 0 || q.For > longestTrace || q.Records <= 0 || q.Records > trace.Most {
 		return trace.Answer{}, fmt.Errorf("a trace takes up to %v, with up to %d records", longestTrace, trace.Most)
 	}
-	if err := t.w.eng.StartTrace(q.Records); err != nil {
-		return trace.Answer{}, err
+	if f := t.w.records; f != nil {
+		return trace.Answer{}, fmt.Errorf("TAGMATCH_TRACE has it record into %s: tagmatch trace --read shows that, also while it runs", f.Path())
+	}
+	if t.runs && t.id == q.ID { // it was asked by way of another rank, too
+		return t.answer, nil
+	}
+	if t.runs { // before there is memory for another one
+		return trace.Answer{}, progress.ErrTracing
 	}
 	t.done = nil
+	if _, err := t.w.eng.StartTrace(trace.NewRing(q.Records)); err != nil {
+		return trace.Answer{}, err
+	}
+	t.id, t.runs = q.ID, true
 	t.answer = trace.Answer{Version: trace.Version, Job: me.Job, Rank: me.Rank, Size: me.Size, Host: me.Host, PID: me.PID, Program: me.Program}
 	t.expire(q.For, t.stop)
 	return t.answer, nil
@@ -86,15 +110,14 @@ func (t *tracing) halt() {
 
 // stop ends what runs, if anything does.
 func (t *tracing) stop() {
-	done := t.w.eng.StopTrace()
-	if done == nil {
+	if !t.runs {
 		return
 	}
-	mono, wall := monotonic(), time.Now()
-	since := wall.Sub(done.Start).Nanoseconds()
-	t.answer.Mono, t.answer.Wall = mono-since, wall.UnixNano()-since
+	t.runs = false
+	done := t.w.eng.StopTrace()
+	stamp(&t.answer, done.Start)
 	t.answer.Records, t.answer.Lost = len(done.Records), done.Lost
-	t.answer.Comms = nameComms(done.Records)
+	t.answer.Comms = trace.Name(done.Records, inspect.CommOf)
 	t.done = done
 	t.expire(keptTrace, func() { t.done = nil })
 }
@@ -114,28 +137,8 @@ func (t *tracing) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.halt()
-	t.w.eng.StopTrace()
-	t.done = nil
-}
-
-// nameComms gives each record its Comm and the program's tag. It returns the names of the Comms.
-func nameComms(list []trace.Record) (names []string) {
-	index := map[string]uint16{}
-	for i := range list {
-		r := &list[i]
-		switch r.Kind {
-		case trace.Queued, trace.Sent, trace.Requested, trace.Posted, trace.Arrived, trace.Asked, trace.Received, trace.Begun, trace.Matched:
-		default:
-			continue
-		}
-		key := keyOf(r.Tag, uint64(MaskExact))
-		n, ok := index[key.Comm]
-		if !ok && len(names) < math.MaxUint16 {
-			n = uint16(len(names))
-			index[key.Comm] = n
-			names = append(names, key.Comm)
-		}
-		r.Comm, r.Tag = n, key.Tag
+	if t.runs {
+		t.w.eng.StopTrace()
 	}
-	return names
+	t.runs, t.done = false, nil
 }

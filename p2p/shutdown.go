@@ -78,7 +78,7 @@ func (w *World) Shutdown(ctx context.Context) error {
 	}
 	w.parts.boot.Leave(met) // before the peers can detect the end of the connections
 	w.state = shutDown
-	return errors.Join(err, w.release(ErrClosed))
+	return errors.Join(err, w.release(ErrClosed, err == nil))
 }
 
 // withLoss adds a loss to an error that names none.
@@ -157,11 +157,12 @@ func (w *World) Close() error {
 		return nil
 	}
 	w.state = closed
-	return errors.Join(err, w.release(ErrClosed))
+	return errors.Join(err, w.release(ErrClosed, false))
 }
 
-// release closes all parts, in the order in which they use each other.
-func (w *World) release(cause error) error {
+// release closes all parts, in the order in which they use each other. Well says that all that was
+// to be done is done.
+func (w *World) release(cause error, well bool) error {
 	var errs []error
 	if w.stopWatchdog != nil { // the end of the job may take as long as it allows
 		w.stopWatchdog()
@@ -175,9 +176,11 @@ func (w *World) release(cause error) error {
 	}
 	errs = append(errs, w.parts.boot.Close())
 	w.watcher.Wait()
-	if w.door.Close(); w.door != nil && w.eng != nil {
+	w.door.Close()
+	if w.tracing.w != nil && w.eng != nil {
 		w.tracing.close()
 	}
+	errs = append(errs, w.endRecord(well))
 	if w.alone {
 		joined.Store(false)
 	}

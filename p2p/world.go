@@ -11,6 +11,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 	"github.com/tagmatch/tagmatch/internal/settings"
+	"github.com/tagmatch/tagmatch/internal/trace/tracefile"
 	"github.com/tagmatch/tagmatch/progress"
 )
 
@@ -37,6 +38,7 @@ type World struct {
 
 	door         *doors.Door        // by which others look into this rank; nil: there is none
 	stopWatchdog context.CancelFunc // nil: there is no watchdog
+	records      *tracefile.File    // what it records into; nil: TAGMATCH_TRACE is off
 
 	waits   *bootstrap.Waits                // of Init
 	started atomic.Bool                     // Init is over, and the engine works

@@ -2,8 +2,6 @@ package progress
 
 import (
 	"errors"
-	"math/bits"
-	"slices"
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/trace"
@@ -19,8 +17,7 @@ var ErrTracing = errors.New("it is traced already: wait until that has ended")
 // held anyway. A record costs a look at the clock. Those of a poll share one, after them, and those
 // of sends have one before them: so no message comes before it was sent.
 type recording struct {
-	ring []trace.Record // its length is a power of two
-	n    uint64         // records so far
+	ring trace.Ring
 	from time.Time
 
 	polling bool   // the transport's Poll is running
@@ -65,15 +62,15 @@ func (x *tracedTransport) SendRndv(dst int, h *transport.RndvHdr) error {
 	return x.Transport.SendRndv(dst, h)
 }
 
-// StartTrace begins to record what happens; of so many records at least, and at most trace.Most,
-// the newest are kept. It is ErrTracing where that was done before and StopTrace was not called.
-func (e *Engine) StartTrace(records int) error {
-	records = min(max(records, mostShared), trace.Most)
-	t := &recording{ring: make([]trace.Record, 1<<bits.Len(uint(records-1))), owed: make([]int, e.cfg.Size)}
+// StartTrace begins to record what happens in a ring, which is the engine's until StopTrace has
+// returned. Start is what the times of records count from. The error is ErrTracing where that was
+// done before and StopTrace was not called.
+func (e *Engine) StartTrace(ring trace.Ring) (start time.Time, err error) {
+	t := &recording{ring: ring, owed: make([]int, e.cfg.Size)}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.trace != nil {
-		return ErrTracing
+		return start, ErrTracing
 	}
 	for op := range e.off.slots.ops() {
 		if op.state == opMatched {
@@ -82,7 +79,7 @@ func (e *Engine) StartTrace(records int) error {
 	}
 	t.from = time.Now()
 	e.trace, e.tr = t, &tracedTransport{e.tr, t}
-	return nil
+	return t.from, nil
 }
 
 // StopTrace ends a recording and returns it; nil where there is none.
@@ -95,24 +92,22 @@ func (e *Engine) StopTrace() *trace.Trace {
 	}
 	e.trace, e.tr = nil, e.tr.(*tracedTransport).Transport
 	e.mu.Unlock()
-	size := uint64(len(t.ring))
-	if t.n <= size {
-		return &trace.Trace{Start: t.from, Records: t.ring[:t.n]}
-	}
-	oldest := t.n % size
-	return &trace.Trace{Start: t.from, Records: slices.Concat(t.ring[oldest:], t.ring[:oldest]), Lost: t.n - size}
+	list, lost := t.ring.Newest()
+	return &trace.Trace{Start: t.from, Records: list, Lost: lost}
 }
 
 // clock looks at the clock, and gives the time to the records that have none.
 func (t *recording) clock() int64 {
 	now := int64(time.Since(t.from))
 	for ; t.due != 0; t.due-- {
-		t.at(t.n - t.due).At = now
+		t.at(*t.ring.Count - t.due).At = now
 	}
 	return now
 }
 
-func (t *recording) at(i uint64) *trace.Record { return &t.ring[i&uint64(len(t.ring)-1)] }
+func (t *recording) at(i uint64) *trace.Record {
+	return &t.ring.Records[i&uint64(len(t.ring.Records)-1)]
+}
 
 // add makes the next record.
 func (t *recording) add(kind trace.Kind, op uint64) *trace.Record {
@@ -127,8 +122,8 @@ func (t *recording) add(kind trace.Kind, op uint64) *trace.Record {
 }
 
 func (t *recording) addAt(now int64, kind trace.Kind, op uint64) *trace.Record {
-	r := t.at(t.n)
-	t.n++
+	r := t.at(*t.ring.Count)
+	*t.ring.Count++
 	*r = trace.Record{At: now, Kind: kind, Op: op}
 	return r
 }

@@ -19,7 +19,8 @@ import (
 // startTrace begins to trace all ranks.
 func (c *cluster) startTrace(records int) {
 	for _, e := range c.e {
-		require.NoError(c.t, e.StartTrace(records))
+		_, err := e.StartTrace(trace.NewRing(records))
+		require.NoError(c.t, err)
 	}
 }
 
@@ -173,8 +174,10 @@ func TestTraceOfWithdrawn(t *testing.T) {
 func TestTraceOverflow(t *testing.T) {
 	e := newLoop(t)
 	require.Nil(t, e.StopTrace())
-	require.NoError(t, e.StartTrace(20))
-	require.ErrorIs(t, e.StartTrace(20), ErrTracing)
+	_, err := e.StartTrace(trace.NewRing(50))
+	require.NoError(t, err)
+	_, err = e.StartTrace(trace.NewRing(50))
+	require.ErrorIs(t, err, ErrTracing)
 	for tag := range uint64(50) {
 		require.NoError(t, e.Send(bg, 0, tag, []byte("x")))
 		_, err := e.Recv(bg, 0, tag, exact, make([]byte, 1))
@@ -182,10 +185,10 @@ func TestTraceOverflow(t *testing.T) {
 	}
 	tr := e.StopTrace()
 	require.Nil(t, e.StopTrace())
-	require.Len(t, tr.Records, 32, "a power of two")
-	require.EqualValues(t, 150-32, tr.Lost, "a message has 3 records")
+	require.Len(t, tr.Records, 64, "a power of two")
+	require.EqualValues(t, 150-64, tr.Lost, "a message has 3 records")
 	checkTimes(t, tr.Records)
-	last := tr.Records[31]
+	last := tr.Records[63]
 	require.Equal(t, []any{trace.Received, uint64(49), uint64(1)}, []any{last.Kind, last.Tag, last.Bytes})
 }
 
@@ -268,7 +271,8 @@ func BenchmarkTraced(b *testing.B) {
 	for _, name := range []string{"send-recv", "unexpected", "nonblocking"} {
 		b.Run(name, func(b *testing.B) {
 			e := newLoop(b)
-			require.NoError(b, e.StartTrace(1<<16))
+			_, err := e.StartTrace(trace.NewRing(1 << 16))
+			require.NoError(b, err)
 			buf := make([]byte, 8)
 			b.ReportAllocs()
 			for b.Loop() {

@@ -91,13 +91,14 @@ func TestTraceFile(t *testing.T) {
 	require.NoError(t, err)
 	names, err = ofJob(names, job)
 	require.NoError(t, err)
-	require.NoError(t, tracing.Begin(context.Background(), names, trace.Longest, 1))
+	recording, err := tracing.Begin(context.Background(), names, trace.Longest, 1)
+	require.NoError(t, err)
 	for _, p := range []string{path, link, held} {
 		code, _, errs := command("trace", job, "-o", p)
 		require.Equal(t, exitFailed, code)
 		require.Contains(t, errs, "it is traced already")
 	}
-	_, err = tracing.End(context.Background(), names)
+	_, err = recording.End(context.Background())
 	require.NoError(t, err)
 	require.NoFileExists(t, path)
 	_, err = os.Lstat(link)
@@ -126,4 +127,55 @@ func TestTraceFile(t *testing.T) {
 	require.NoError(t, err)
 	_, err = tracetest.Check(data)
 	require.NoError(t, err)
+}
+
+// TestTraceRead: what a rank has recorded by itself is read while it runs, and after its end.
+func TestTraceRead(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TAGMATCH_TRACE", "ring:"+dir)
+	w, err := p2p.Init(context.Background(), p2p.Config{})
+	require.NoError(t, err)
+	defer w.Close()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	for tag := range p2p.Tag(10) {
+		require.NoError(t, w.Comm().Send(context.Background(), 0, tag, []byte("x")))
+		_, err = w.Comm().Recv(context.Background(), 0, tag, make([]byte, 1))
+		require.NoError(t, err)
+	}
+	path := filepath.Join(dir, "t.json")
+	read := func() {
+		code, out, errs := command("trace", "--read", files[0], "-o", path)
+		require.Zero(t, code, errs)
+		require.Equal(t, path+": job "+w.Metrics().Job+", 1 of 1 ranks, 10 messages\n", out)
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		f, err := tracetest.Check(data)
+		require.NoError(t, err)
+		require.Equal(t, 10, f.Arrows)
+		require.Contains(t, string(data), `"comm":"World"`)
+	}
+	read()
+	code, _, errs := command("trace", w.Metrics().Job, "-o", path)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, errs, "rank 0: TAGMATCH_TRACE has it record into "+files[0]+": tagmatch trace --read shows that, also while it runs\n")
+	require.NoError(t, w.Close())
+	read()
+
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"trace", "--read"}, exitUsage, "--read: name the files that the ranks of a job have left\n"},
+		{[]string{"trace", "--read", files[0], "--for", "1s"}, exitUsage, "[for read]"},
+		{[]string{"trace", "--read", files[0], files[0], "-o", path}, exitFailed, "are both of rank 0: give the files of one run\n"},
+		{[]string{"trace", "--read", path, "-o", path + "2"}, exitFailed, path + ": it is no recording of a rank"},
+	} {
+		code, _, errs := command(c.args...)
+		require.Equal(t, c.code, code, errs)
+		require.Contains(t, errs, c.says)
+	}
+	require.NoFileExists(t, path+"2")
 }

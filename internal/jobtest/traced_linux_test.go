@@ -3,14 +3,20 @@ package jobtest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/inspect"
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/internal/trace"
 	"github.com/tagmatch/tagmatch/internal/trace/timeline"
 	"github.com/tagmatch/tagmatch/internal/trace/tracetest"
@@ -18,7 +24,10 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-func init() { roles["traced"] = tracedRole }
+func init() {
+	roles["traced"] = tracedRole
+	programs["tracer"] = tracerProgram
+}
 
 // TestTraced traces a job of 3 ranks.
 func TestTraced(t *testing.T) {
@@ -41,19 +50,16 @@ func tracedRole(ctx context.Context, w *p2p.World) error {
 	if err != nil {
 		return err
 	}
-	var names []doors.Name
+	var recording *tracing.Tracing
 	if w.Rank() == 0 {
-		for _, pid := range pids {
-			n, err := doorOf(int(pid))
-			if err != nil {
-				return err
-			}
-			names = append(names, n)
-		}
-		if err := tracing.Begin(ctx, names, time.Minute, 1<<14); err != nil {
+		n, err := doorOf(int(pids[1])) // one is enough
+		if err != nil {
 			return err
 		}
-		if err := tracing.Begin(ctx, names, time.Minute, 1<<14); err == nil {
+		if recording, err = tracing.Begin(ctx, []doors.Name{n}, time.Minute, 1<<14); err != nil {
+			return err
+		}
+		if _, err := tracing.Begin(ctx, []doors.Name{n}, time.Minute, 1<<14); err == nil {
 			return errors.New("a job is traced twice")
 		}
 	}
@@ -68,7 +74,7 @@ func tracedRole(ctx context.Context, w *p2p.World) error {
 	if err := w.Comm().Barrier(ctx); err != nil || w.Rank() != 0 {
 		return errors.Join(err, w.Comm().Barrier(ctx)) // no rank leaves before
 	}
-	ranks, err := tracing.End(ctx, names)
+	ranks, err := recording.End(ctx)
 	if err == nil {
 		err = judgeTraced(timeline.New(ranks))
 	}
@@ -120,7 +126,7 @@ func judgeTraced(line *timeline.Timeline) error {
 		return fmt.Errorf("there are arrows of %d messages, and %d were sent", len(seen), want)
 	}
 	for _, r := range line.Ranks {
-		if r.Lost != 0 || len(r.Events) != r.Records || len(r.Events) <= trace.MostInPart/100 {
+		if r.Lost != 0 || len(r.Events) != r.Records || len(r.Events) <= trace.MostInPart {
 			return fmt.Errorf("rank %d has %d records of %d, and %d were lost", r.Rank, len(r.Events), r.Records, r.Lost)
 		}
 	}
@@ -130,4 +136,111 @@ func judgeTraced(line *timeline.Timeline) error {
 	}
 	_, err := tracetest.Check(file.Bytes())
 	return err
+}
+
+// traceSeen is what a program on one host has recorded of the job there, on all hosts.
+type traceSeen struct {
+	Hosts  []string // by rank
+	Arrows map[string]int
+	Clocks []timeline.Clock
+}
+
+// tracerProgram traces the only job that has doors here, and prints what it has seen.
+func tracerProgram(ctx context.Context) error {
+	names, err := doors.Find()
+	if err != nil {
+		return err
+	}
+	recording, err := tracing.Begin(ctx, names, time.Minute, 1<<16)
+	if err != nil {
+		return err
+	}
+	time.Sleep(time.Second)
+	ranks, err := recording.End(ctx)
+	if err != nil {
+		return err
+	}
+	line := timeline.New(ranks)
+	seen := traceSeen{Arrows: map[string]int{}, Clocks: line.Clocks}
+	for _, r := range ranks {
+		seen.Hosts = append(seen.Hosts, r.Host)
+	}
+	for _, m := range line.Messages {
+		if m.Arrow && m.Posted <= m.Sent && m.Sent <= m.Arrived && m.Arrived <= m.Received {
+			seen.Arrows[fmt.Sprintf("%d to %d", m.From, m.To)]++
+		}
+	}
+	return json.NewEncoder(os.Stdout).Encode(seen)
+}
+
+// TestTraceAcrossHosts traces a job on three hosts from the last one. Messages go round, and their
+// arrows go forward in time.
+func TestTraceAcrossHosts(t *testing.T) {
+	w := newNetwork(t, 3)
+	w.what = "is traced across hosts"
+	w.startOnHosts("broken", faultVar+"=slowRank")
+	w.lookUntil(2, func(l looked) bool {
+		return len(l.States) == w.n*perHost && !slices.ContainsFunc(l.States, func(s inspect.State) bool { return s.Phase != inspect.PhaseRunning })
+	})
+	out, err := w.onHost(2, "tracer").Output()
+	require.NoError(t, err)
+	var seen traceSeen
+	require.NoError(t, json.Unmarshal(out, &seen))
+	require.Equal(t, []string{"host0", "host0", "host1", "host1", "host2", "host2"}, seen.Hosts)
+	require.Len(t, seen.Arrows, 6, "from each rank to the next")
+	for i, c := range seen.Clocks { // which is in truth the same one
+		require.Equal(t, fmt.Sprint("host", i), c.Host)
+		require.True(t, c.Within >= 0 && max(c.Offset, -c.Offset) <= c.Within+1, c)
+	}
+	for _, p := range w.ranks {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+	}
+}
+
+// TestTracedWhileStopped: where a rank is stopped none records, and the next trace is not told that
+// one does. A rank that is killed meanwhile is left out, and named.
+func TestTracedWhileStopped(t *testing.T) {
+	const n, last = 4, 3
+	j := newStarted(t, n)
+	var started []*rankProcess
+	for r := range n {
+		started = append(started, j.rank(r, "ringwithout"))
+	}
+	for _, p := range started {
+		p.hear(t, "traced", "ready")
+	}
+	names := doorsOf(t, j.mark)
+	victim := started[last].cmd.Process
+	require.NoError(t, victim.Signal(syscall.SIGSTOP))
+	for doors.Process(victim.Pid) != doors.Stopped {
+		time.Sleep(time.Millisecond)
+	}
+	_, err := tracing.Begin(t.Context(), names, time.Minute, 1000)
+	require.EqualError(t, err, "rank 3: "+doors.Stopped)
+	require.NoError(t, victim.Signal(syscall.SIGCONT))
+
+	var recording *tracing.Tracing
+	for end := time.Now().Add(testlevel.Patience(30 * time.Second)); ; { // it has still to answer what it was asked
+		if recording, err = tracing.Begin(t.Context(), names, time.Minute, 1000); err == nil {
+			break
+		}
+		require.False(t, time.Now().After(end), err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	require.NoError(t, victim.Kill())
+	require.Error(t, started[last].cmd.Wait())
+	ranks, err := recording.End(t.Context())
+	require.EqualError(t, err, "rank 3: "+doors.Gone)
+	require.Len(t, ranks, last)
+	for _, r := range ranks {
+		require.Len(t, r.Events, r.Records)
+	}
+	for _, p := range started[:last] {
+		_, _ = p.in.Write([]byte("end\n"))
+	}
+	for _, p := range started[:last] {
+		p.hear(t, "traced", "well")
+		require.NoError(t, p.cmd.Wait(), "rank %d: %s", p.rank, &p.err)
+	}
 }

@@ -120,3 +120,17 @@ func ParseWatchdog(s string) (limit time.Duration, abort bool, err error) {
 	}
 	return limit, abort, nil
 }
+
+// ParseTrace reads whether a rank records what it does from its beginning, and into files of which
+// directory: "ring", "ring:DIR"; "" is that for temporary files. "" and "off" are no.
+func ParseTrace(s string) (dir string, on bool, err error) {
+	if s == "" || s == "off" {
+		return "", false, nil
+	}
+	rest, ok := strings.CutPrefix(s, "ring")
+	dir, given := strings.CutPrefix(rest, ":")
+	if !ok || rest != "" && (!given || dir == "") {
+		return "", false, errors.New("give ring, ring:DIR with the directory of the files, or off")
+	}
+	return dir, true, nil
+}

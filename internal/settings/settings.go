@@ -66,9 +66,9 @@ const (
 	InspectOff
 )
 
-// Config has the fields of p2p.Config that a variable may set, and Inspect and Watchdog, which are
-// an operator's matter and no program's. What is zero was not given; in the
-// result of Resolve only SpinLimit, which is then adaptive, and Logger may be.
+// Config has the fields of p2p.Config that a variable may set, and Inspect, Watchdog and Trace,
+// which are an operator's matter and no program's. What is zero was not given; in the result of
+// Resolve only SpinLimit, which is then adaptive, and Logger may be.
 type Config struct {
 	Device, Transport          string
 	Progress                   Progress
@@ -82,6 +82,7 @@ type Config struct {
 	Logger                     *slog.Logger
 	Inspect                    Inspect
 	Watchdog                   string // see ParseWatchdog
+	Trace                      string // see ParseTrace
 }
 
 // Setting is one setting in effect.

@@ -34,13 +34,14 @@ func TestPrecedence(t *testing.T) {
 		"TAGMATCH_MAX_TAGS": "none", "TAGMATCH_OFFLOAD_MIN": "64", "TAGMATCH_ASYNC": "on",
 		"TAGMATCH_JOIN_TIMEOUT": "90s", "TAGMATCH_PEER_TIMEOUT": "1m",
 		"TAGMATCH_PORTS": "4000-4010", "TAGMATCH_TLS": "secret", "TAGMATCH_INSPECT": "off", "TAGMATCH_WATCHDOG": "90s,abort",
+		"TAGMATCH_TRACE": "ring:/d",
 	})
 	c := Config{Device: "shm"}
 	full, list, faults := c.Resolve(vars)
 	require.Empty(t, faults)
 	require.Equal(t, Config{Device: "shm", Transport: "auto", Progress: ProgressManual, JoinTimeout: 90 * time.Second, SpinLimit: 20 * time.Microsecond, EagerLimit: 4096,
 		UnexpectedLimit: -1, SendLimit: 1 << 30, MaxTags: -1, OffloadMin: 64, Async: AsyncOn, PeerTimeout: time.Minute,
-		Ports: "4000-4010", TLS: "secret", Inspect: InspectOff, Watchdog: "90s,abort"}, full)
+		Ports: "4000-4010", TLS: "secret", Inspect: InspectOff, Watchdog: "90s,abort", Trace: "ring:/d"}, full)
 	require.Equal(t, []Setting{
 		{"Device", "TAGMATCH_DEVICE", "shm", "program"},
 		{"Transport", "TAGMATCH_TRANSPORT", "auto", "default"},
@@ -59,6 +60,7 @@ func TestPrecedence(t *testing.T) {
 		{"Logger", "TAGMATCH_LOG", "none", "default"},
 		{"Inspect", "TAGMATCH_INSPECT", "off", "TAGMATCH_INSPECT"},
 		{"Watchdog", "TAGMATCH_WATCHDOG", "90s,abort", "TAGMATCH_WATCHDOG"},
+		{"Trace", "TAGMATCH_TRACE", "ring:/d", "TAGMATCH_TRACE"},
 	}, list)
 	require.Equal(t, Config{Device: "shm"}, c, "the caller's Config is not changed")
 
@@ -120,6 +122,22 @@ func TestParseWatchdog(t *testing.T) {
 	for _, s := range []string{"5", "999ms", "-5m", "abort", "5m,", "5m abort", ",abort"} {
 		_, _, err := ParseWatchdog(s)
 		require.ErrorContains(t, err, "give a duration of at least 1s, such as 5m", s)
+	}
+}
+
+func TestParseTrace(t *testing.T) {
+	for s, want := range map[string]struct {
+		dir string
+		on  bool
+	}{"": {}, "off": {}, "ring": {"", true}, "ring:/a:b": {"/a:b", true}} {
+		dir, on, err := ParseTrace(s)
+		require.NoError(t, err, s)
+		require.Equal(t, want.dir, dir, s)
+		require.Equal(t, want.on, on, s)
+	}
+	for _, s := range []string{"on", "rings", "ring:", "/tmp"} {
+		_, _, err := ParseTrace(s)
+		require.EqualError(t, err, "give ring, ring:DIR with the directory of the files, or off", s)
 	}
 }
 

@@ -54,6 +54,8 @@ func variables() []variable {
 		mode("Inspect", "TAGMATCH_INSPECT", func(c *Config) *Inspect { return &c.Inspect }, inspectNames, "give InspectOn or InspectOff", "give on or off", nil),
 		text("Watchdog", "TAGMATCH_WATCHDOG", "off", func(c *Config) *string { return &c.Watchdog },
 			func(s string) error { _, _, err := ParseWatchdog(s); return err }),
+		text("Trace", "TAGMATCH_TRACE", "off", func(c *Config) *string { return &c.Trace },
+			func(s string) error { _, _, err := ParseTrace(s); return err }),
 	}
 }
 

@@ -38,7 +38,8 @@ const (
 	Woken    // and goes on
 	Asleep   // somebody sleeps until the transport has something
 	Awake    // and goes on
-	kinds
+
+	Kinds // is none
 )
 
 // Record is one thing that has happened. Which fields are set the Kind says.
@@ -72,14 +73,14 @@ type Trace struct {
 	Lost    uint64    // how many older ones there was no room for
 }
 
-// Most is the most records that an engine keeps: 256 MiB.
-const Most = 1 << 22
-
 // Longest is how long a trace may take.
 const Longest = time.Hour
 
-// size is that of a record in bytes, as it is encoded.
-const size = 56
+// Size is that of a record in bytes, in memory; encoded it has fewer.
+const (
+	Size    = 64
+	encoded = 56
+)
 
 // Append appends the encoding of r.
 func (r *Record) Append(b []byte) []byte {
@@ -100,19 +101,19 @@ func flag(set bool, bit byte) byte {
 
 // Decode reads records that Append has made one after the other.
 func Decode(b []byte) (list []Record, err error) {
-	if len(b)%size != 0 {
-		return nil, fmt.Errorf("records of a trace: %d bytes are not a multiple of %d", len(b), size)
+	if len(b)%encoded != 0 {
+		return nil, fmt.Errorf("records of a trace: %d bytes are not a multiple of %d", len(b), encoded)
 	}
-	list = make([]Record, len(b)/size)
+	list = make([]Record, len(b)/encoded)
 	for i := range list {
-		r, b := &list[i], b[i*size:]
+		r, b := &list[i], b[i*encoded:]
 		var at uint64
 		for j, v := range [...]*uint64{&at, &r.Op, &r.Seq, &r.Number, &r.Tag, &r.Bytes} {
 			*v = binary.LittleEndian.Uint64(b[8*j:])
 		}
 		r.At, r.Peer, r.Comm = int64(at), int32(binary.LittleEndian.Uint32(b[48:])), binary.LittleEndian.Uint16(b[52:])
 		r.Kind, r.Failed, r.Call, r.Device = Kind(b[54]), b[55]&1 != 0, b[55]&2 != 0, b[55]&4 != 0
-		if r.Kind == 0 || r.Kind >= kinds {
+		if r.Kind == 0 || r.Kind >= Kinds {
 			return nil, fmt.Errorf("records of a trace: no record is of kind %d", r.Kind)
 		}
 	}

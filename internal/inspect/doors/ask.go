@@ -19,6 +19,7 @@ const (
 	Stopped = "its process is stopped"
 	Blocked = "its process is in an uninterruptible system call"
 	Gone    = "its process has ended"
+	Left    = "it has closed its World"
 	Busy    = "its process is there, and has not answered in time"
 )
 
@@ -81,9 +82,22 @@ func exchange(conn net.Conn, request string) (lines [][]byte, err error) {
 		return nil, errors.New("the answer was broken off: others ask there too, or the rank is ending")
 	}
 	lines = bytes.Split(all[:len(all)-1], []byte("\n"))
-	var r refusal
-	if json.Unmarshal(lines[0], &r) == nil && r.Error != "" {
-		return nil, fmt.Errorf("the rank answers: %s", r.Error)
+	if Refusal(lines[0]) != "" {
+		return nil, &refused{lines[0]}
 	}
 	return lines, nil
+}
+
+// refused is the error of a request that a rank has refused.
+type refused struct{ line []byte }
+
+func (r *refused) Error() string { return "the rank answers: " + Refusal(r.line) }
+
+// Refusal is why a request was refused; "" where this line answers it.
+func Refusal(line []byte) string {
+	var r refusal
+	if json.Unmarshal(line, &r) != nil {
+		return ""
+	}
+	return r.Error
 }

@@ -84,6 +84,37 @@ func (k *kind[T]) elsewhere(ctx context.Context, names []Name, local []T) (list 
 	return nil
 }
 
+// AskJob has a rank of these, which are of one job, ask all ranks of it the same. Each has an entry
+// in the answer. The error is why none of the ranks asks others.
+func AskJob(ctx context.Context, names []Name, request string) (parts []inspect.Part, err error) {
+	for _, via := range names[:min(len(names), mostVia)] {
+		if parts, err = askJob(ctx, via, request); err == nil {
+			return parts, nil
+		}
+	}
+	return nil, err
+}
+
+// AskEach asks ranks at their own doors, as AskJob asks all ranks of a job.
+func AskEach(ctx context.Context, names []Name, request string) []inspect.Part {
+	return each(names, func(n Name) inspect.Part {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		p := inspect.Part{Rank: n.Rank, PID: n.PID}
+		lines, pid, err := Ask(ctx, n, request)
+		if no, ok := errors.AsType[*refused](err); ok {
+			lines, err = [][]byte{no.line}, nil
+		}
+		if err != nil {
+			p.Why = why(err, cmp.Or(pid, n.PID))
+		}
+		for _, line := range lines {
+			p.Lines = append(p.Lines, line)
+		}
+		return p
+	})
+}
+
 // askJob has a rank ask all ranks of its job.
 func askJob(ctx context.Context, via Name, request string) (parts []inspect.Part, err error) {
 	ctx, cancel := context.WithTimeout(ctx, jobLimit)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -68,6 +69,39 @@ func (k *kind[T]) here(ctx context.Context, names []Name) []T {
 		}
 		return answer
 	})
+}
+
+// each asks ranks, mostAtOnce at a time.
+func each[T any](names []Name, ask func(Name) T) []T {
+	list := make([]T, len(names))
+	free := make(chan struct{}, mostAtOnce)
+	var asked sync.WaitGroup
+	for i, n := range names {
+		free <- struct{}{}
+		asked.Go(func() {
+			list[i] = ask(n)
+			<-free
+		})
+	}
+	asked.Wait()
+	return list
+}
+
+// ask asks one rank, and has take read its answer; silent says why it has not answered, or what
+// take says.
+func ask(ctx context.Context, n Name, request string, limit time.Duration, take func(lines [][]byte) error) (silent string) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	lines, pid, err := Ask(ctx, n, request)
+	if err == nil {
+		if err = take(lines); err == nil {
+			return ""
+		}
+	}
+	if pid == 0 {
+		pid = n.PID
+	}
+	return why(err, pid)
 }
 
 // host is empty where the name is not known: the rank is here all the same.
@@ -144,7 +178,7 @@ func why(err error, pid int) string {
 		return what
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) { // the door is closed, and the process goes on
-		return "it has closed its World"
+		return Left
 	}
 	return err.Error()
 }

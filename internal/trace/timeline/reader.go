@@ -49,7 +49,8 @@ func newReader(rank *Rank, offset int64) *reader {
 func (r *reader) all() Activity {
 	for i := range r.rank.Events {
 		e := &r.rank.Events[i]
-		r.now = max(e.At+r.offset, r.now+1) // those that share a look at the clock are told apart
+		at := min(max(e.At, 0), longest)
+		r.now = max(at+r.offset, r.now+1) // those that share a look at the clock are told apart
 		r.read(e)
 	}
 	r.finish()
@@ -74,7 +75,7 @@ func (r *reader) read(e *trace.Record) {
 
 func (r *reader) readSend(e *trace.Record) {
 	var op *operation
-	if e.Op != 0 {
+	if e.Op != 0 || e.Kind != trace.Sent { // those that do not name it are damaged
 		op = r.operation(e, "Send")
 	}
 	switch e.Kind {
@@ -178,13 +179,13 @@ func (r *reader) added(e *trace.Record) *Message {
 // before the first record it came before all others, and has no Number.
 func (r *reader) charged(e *trace.Record) *Message {
 	m, list := r.begun[e.Op], r.arrivals[int(e.Peer)]
-	if m == nil {
+	first := max(slices.Index(list, m), 0)
+	if m == nil || m.From != int(e.Peer) { // the latter is damaged
 		m = &Message{From: int(e.Peer), To: r.rank.Rank}
 	} else {
 		delete(r.begun, e.Op)
-		list = list[slices.Index(list, m):]
 	}
-	for _, later := range list {
+	for _, later := range list[first:] {
 		later.Number += e.Number
 	}
 	return m

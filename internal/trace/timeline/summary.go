@@ -3,6 +3,8 @@ package timeline
 import (
 	"fmt"
 	"io"
+	"strings"
+	"time"
 )
 
 // count is of messages by what was recorded of them.
@@ -33,10 +35,16 @@ func (t *Timeline) About() map[string]any {
 	c := t.count()
 	about := map[string]any{"job": t.Ranks[0].Job, "ranks": len(t.Ranks), "ranks of the job": t.Ranks[0].Size, "messages": len(t.Messages),
 		"arrows": c.both, "messages not seen to be received": c.sent, "messages not seen to be sent": c.received,
-		"records lost": lost, "clock": "one host has one"}
-	if !t.Shared {
-		about["clock"] = "wall clocks of the hosts: how far they differ is not known"
+		"records lost": lost}
+	clocks := map[string]any{}
+	for _, c := range t.Clocks {
+		clock := map[string]any{"offset ns": c.Offset, "uncertainty ns": c.Within}
+		if c.Within == Unknown {
+			clock["uncertainty ns"] = "unknown: the host's wall clock as it is"
+		}
+		clocks[c.Host] = clock
 	}
+	about["clocks"] = clocks
 	return about
 }
 
@@ -47,17 +55,36 @@ func (t *Timeline) Summary(w io.Writer, path string) error {
 	if c.sent+c.received > 0 {
 		text += fmt.Sprintf("  of %d messages only one end is in it: %d were sent, %d received\n", c.sent+c.received, c.sent, c.received)
 	}
-	for _, r := range t.Ranks {
-		if r.Lost != 0 {
-			text += fmt.Sprintf("  rank %d had no room for its first %d records: see --records\n", r.Rank, r.Lost)
+	text += t.lost()
+	for _, c := range t.Clocks[1:] {
+		if c.Within == Unknown {
+			text += fmt.Sprintf("  the clock of %s may differ: there are no messages there and back\n", c.Host)
+		} else {
+			text += fmt.Sprintf("  the clock of %s was moved by %v, which is right within %v\n", c.Host, time.Duration(c.Offset), time.Duration(c.Within))
 		}
-	}
-	if len(t.Ranks) < t.Ranks[0].Size {
-		text += fmt.Sprintf("  the job has %d ranks: others are on other hosts\n", t.Ranks[0].Size)
-	}
-	if !t.Shared {
-		text += "  the ranks are on several hosts, whose clocks may differ\n"
 	}
 	_, err := io.WriteString(w, text)
 	return err
+}
+
+// mostNamed is of how many ranks the summary says each what was lost; the file says it of all.
+const mostNamed = 8
+
+// lost says what there was no room for.
+func (t *Timeline) lost() (text string) {
+	var named []string
+	most := &t.Ranks[0]
+	for i := range t.Ranks {
+		r := &t.Ranks[i]
+		if r.Lost > most.Lost {
+			most = r
+		}
+		if r.Lost != 0 {
+			named = append(named, fmt.Sprintf("  rank %d had no room for its first %d records\n", r.Rank, r.Lost))
+		}
+	}
+	if len(named) > mostNamed {
+		return fmt.Sprintf("  %d ranks had no room for their first records, rank %d for %d, which is most\n", len(named), most.Rank, most.Lost)
+	}
+	return strings.Join(named, "")
 }

@@ -62,8 +62,8 @@ type Timeline struct {
 	Ranks      []Rank
 	Activities []Activity // of each of them
 	Messages   []*Message // in order of their first time
-	Begin      int64      // ns, by the clock of Shared
-	Shared     bool       // the ranks are of one host, and share a clock; else wall clocks are compared
+	Begin      int64      // ns since 1970, by the clock of the first rank's host
+	Clocks     []Clock    // of the hosts, in the order of their first ranks
 }
 
 type key struct {
@@ -71,21 +71,29 @@ type key struct {
 	number   uint64
 }
 
+// longest is the longest time in ns that a record, or the begin of a rank's recording, may be after
+// another one: 73 years. Where ranks say more, which they may in error or in malice, it is cut.
+const longest = 1 << 61
+
 // New puts records together. Ranks are of the same job, each once.
 func New(ranks []Rank) *Timeline {
-	t := &Timeline{Ranks: ranks, Shared: true}
-	for _, r := range ranks {
-		t.Shared = t.Shared && r.Host == ranks[0].Host && r.Mono != 0
+	t := &Timeline{Ranks: ranks, Clocks: clocksOf(ranks)}
+	t.read()
+	if len(t.Clocks) > 1 {
+		t.align()
+		t.read()
 	}
-	for i := range ranks {
-		if at := t.start(i); i == 0 || at < t.Begin {
-			t.Begin = at
-		}
-	}
+	return t
+}
+
+// read reads the records of all ranks, by the clocks.
+func (t *Timeline) read() {
+	starts := t.starts()
+	t.Begin, t.Activities, t.Messages = slices.Min(starts), nil, nil
 	sent := map[key]*Message{}
 	var ins []*Message
-	for i := range ranks {
-		r := newReader(&ranks[i], t.start(i)-t.Begin+1)
+	for i := range t.Ranks {
+		r := newReader(&t.Ranks[i], min(max(starts[i]-t.Begin, 0), longest)+1)
 		t.Activities = append(t.Activities, r.all())
 		for _, m := range r.outs {
 			sent[m.key()] = m
@@ -102,7 +110,6 @@ func New(ranks []Rank) *Timeline {
 	slices.SortFunc(t.Messages, func(a, b *Message) int {
 		return cmp.Or(cmp.Compare(a.first(), b.first()), a.From-b.From, a.To-b.To, cmp.Compare(a.Number, b.Number))
 	})
-	return t
 }
 
 func (m *Message) key() key { return key{m.From, m.To, m.Number} }
@@ -112,14 +119,6 @@ func (m *Message) join(in *Message) {
 	m.In, m.Device = in.In, in.Device
 	m.Arrived, m.Matched, m.Reads, m.Received = in.Arrived, in.Matched, in.Reads, in.Received
 	m.Arrow = m.Received != 0
-}
-
-// start is when a rank's recording began.
-func (t *Timeline) start(i int) int64 {
-	if t.Shared {
-		return t.Ranks[i].Mono
-	}
-	return t.Ranks[i].Wall
 }
 
 // first and last are the first and the last time that is known of a message.
