@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tagmatch/tagmatch/internal/buffertest"
 	"github.com/tagmatch/tagmatch/internal/launch/link"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"golang.org/x/sys/unix"
@@ -65,15 +66,15 @@ func nested(string) int {
 }
 
 // startNested starts a launcher as a process and waits until its ranks have written n pids.
-func startNested(t *testing.T, command string, n int) (*exec.Cmd, *buffer) {
+func startNested(t *testing.T, command string, n int) (*exec.Cmd, *buffertest.Buffer) {
 	t.Helper()
 	return startNestedBy(t, exec.Command(os.Args[0]), command, n)
 }
 
 // startNestedBy is startNested by a command that runs this binary.
-func startNestedBy(t *testing.T, c *exec.Cmd, command string, n int) (*exec.Cmd, *buffer) {
+func startNestedBy(t *testing.T, c *exec.Cmd, command string, n int) (*exec.Cmd, *buffertest.Buffer) {
 	t.Helper()
-	var out buffer
+	var out buffertest.Buffer
 	c.Env = append(os.Environ(), envRole+"=nested", "NESTED_COMMAND="+command)
 	c.Stdout, c.Stderr = &out, &out
 	c.WaitDelay = time.Second
@@ -129,7 +130,7 @@ func TestBackgroundProcesses(t *testing.T) {
 	// It speaks when it has its own session: the end of the rank's group does not concern it.
 	const apart = `{ setsid sh -c 'echo pid $$; exec sleep 600 >&2' & } | { read -r line; echo "$line"; }`
 	for _, script := range []string{"sleep 600 & echo pid $!", apart, apart + "; kill -s KILL $$"} {
-		var out, errs buffer
+		var out, errs buffertest.Buffer
 		code, err := Run(context.Background(), Options{N: 2, Command: []string{"sh", "-c", script}, Stdout: &out, Stderr: &errs, KeepGoing: true})
 		require.NoError(t, err)
 		require.Equal(t, strings.Contains(script, "kill"), code == 128+9, "%s: %v", script, &errs)
