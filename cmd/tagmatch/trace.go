@@ -55,7 +55,7 @@ func newTrace() *cobra.Command {
 			}
 			names, err := runningOf(strings.Join(args, ""))
 			if err == nil {
-				err = traceJob(contextOf(c), c.OutOrStdout(), names, out, long, records)
+				err = traceJob(contextOf(c), c.ErrOrStderr(), names, out, long, records)
 			}
 			return failed(err)
 		},
@@ -66,6 +66,7 @@ func newTrace() *cobra.Command {
 	return c
 }
 
+// traceJob writes the file, which may be the standard output, and tells w of it.
 func traceJob(ctx context.Context, w io.Writer, names []doors.Name, path string, long time.Duration, records int) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666) // that it cannot be written is told at once
 	if err != nil {
