@@ -149,7 +149,7 @@ func TestRemoteExitCode(t *testing.T) {
 	require.Contains(t, out, "tagmatch: rank 2 on there exited with code 9")
 }
 
-// TestRemoteKeepGoing: the exit code says whether a rank on another host was lost.
+// TestRemoteKeepGoing: the exit code shows that a rank on another host was lost.
 func TestRemoteKeepGoing(t *testing.T) {
 	for end, want := range map[string]int{"kill -s KILL $$": 0, "exit 255": 0, "exit 9": 9} {
 		code, out := remoteJob(t, t.Context(), Options{N: 3, KeepGoing: true}, `[ $RANK = 2 ] || exit 0; `+end)
