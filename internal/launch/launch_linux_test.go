@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/tagmatch/tagmatch/internal/buffertest"
+	"github.com/tagmatch/tagmatch/internal/cpus"
 	"github.com/tagmatch/tagmatch/internal/launch/link"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"golang.org/x/sys/unix"
@@ -153,7 +154,7 @@ func pinned(string) int {
 	for range 4 {
 		go func() { time.Sleep(time.Second) }()
 	}
-	all, _ := allowedCPUs()
+	all, _ := cpus.Allowed()
 	others, err := PinSelf()
 	if err != nil {
 		fmt.Println(err)
@@ -206,24 +207,24 @@ func threadsOn(these func(tid int) bool, cpus []int) bool {
 }
 
 func TestPin(t *testing.T) {
-	cpus, err := allowedCPUs()
+	list, err := cpus.Allowed()
 	require.NoError(t, err)
 	code, out, errs := play(t, 3, "pinned", func(o *Options) { o.Pin = true })
 	require.Zero(t, code, "%s%s", out, errs)
 	for r := range 3 {
-		require.Contains(t, out, fmt.Sprintf("[%d] pinned to %d, GOMAXPROCS kept true\n", r, cpus[r%len(cpus)]))
+		require.Contains(t, out, fmt.Sprintf("[%d] pinned to %d, GOMAXPROCS kept true\n", r, list[r%len(list)]))
 	}
 	code, out, errs = play(t, 2, "pinned", func(o *Options) { o.Pin, o.OneCPU = true, true })
 	require.Zero(t, code, "%s%s", out, errs)
-	require.Equal(t, 2, strings.Count(out, fmt.Sprintf("pinned to %d, GOMAXPROCS kept true\n", cpus[0])), out)
+	require.Equal(t, 2, strings.Count(out, fmt.Sprintf("pinned to %d, GOMAXPROCS kept true\n", list[0])), out)
 }
 
 // TestOneCPU: of the CPUs that Pin names to ranks only the first one is that of OneCPU.
 func TestOneCPU(t *testing.T) {
-	cpus, err := allowedCPUs()
+	list, err := cpus.Allowed()
 	require.NoError(t, err)
 	require.False(t, OneCPU(), "TAGMATCH_PIN is not set")
-	for i, cpu := range cpus {
+	for i, cpu := range list {
 		t.Setenv(EnvPin, strconv.Itoa(cpu))
 		require.Equal(t, i == 0, OneCPU(), cpu)
 	}
