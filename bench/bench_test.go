@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
-	"github.com/tagmatch/tagmatch/bench/internal/hop"
 	"github.com/tagmatch/tagmatch/bench/internal/judge"
 	"github.com/tagmatch/tagmatch/bench/internal/peers"
 	"github.com/tagmatch/tagmatch/internal/cmdtest"
+	"github.com/tagmatch/tagmatch/internal/cpus"
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
@@ -176,7 +176,7 @@ func TestCompareNeedsPeers(t *testing.T) {
 // TestCompareEnded: asked to end by either signal, compare leaves nothing behind. The signal comes
 // from the first program of a peer that it runs.
 func TestCompareEnded(t *testing.T) {
-	if cpus, err := hop.Processors(); err != nil || len(cpus) < 2 {
+	if list, err := cpus.Allowed(); err != nil || len(list) < 2 {
 		t.Skip("comparing takes two processors")
 	}
 	for _, sig := range []string{"INT", "TERM"} {
@@ -197,7 +197,7 @@ func TestCompareEnded(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	if cpus, err := hop.Processors(); err != nil || len(cpus) < 2 {
+	if list, err := cpus.Allowed(); err != nil || len(list) < 2 {
 		t.Skip("measuring limits takes two processors")
 	}
 	seen := map[string]int{}
@@ -241,7 +241,7 @@ func TestCompare(t *testing.T) {
 	if _, err := peers.Find(t.Context(), peers.Names, t.TempDir()); err != nil {
 		t.Skip(err)
 	}
-	if cpus, err := hop.Processors(); err != nil || len(cpus) < 2 {
+	if list, err := cpus.Allowed(); err != nil || len(list) < 2 {
 		t.Skip("comparing takes two processors")
 	}
 	rows, names, plain, twice := "shm-lat-8,shm-rate-8-sliding,tcp-bw-64k,coll-allreduce-2-shm-64k", peers.Names, 1, "-twice"

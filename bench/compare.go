@@ -17,9 +17,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tagmatch/tagmatch/bench/internal/hop"
 	"github.com/tagmatch/tagmatch/bench/internal/judge"
 	"github.com/tagmatch/tagmatch/bench/internal/peers"
+	"github.com/tagmatch/tagmatch/internal/cpus"
 )
 
 // comparison holds the flags of compare.
@@ -185,14 +185,14 @@ func (c *comparison) run(rows []judge.Row, stdout, stderr io.Writer) (err error)
 // judge finds what the rows need beside ours.
 func (c *comparison) judge(ctx context.Context, rows []judge.Row, dir string) (*judge.Judge, error) {
 	j := &judge.Judge{Rounds: c.rounds, Sample: c.sample}
-	cpus, err := hop.Processors()
+	list, err := cpus.Allowed()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("what is compared is pinned to processors: %w", err)
 	}
-	if len(cpus) < 2 {
-		return nil, fmt.Errorf("this process may use %d processor: comparing takes two", len(cpus))
+	if len(list) < 2 {
+		return nil, fmt.Errorf("this process may use %d processor: comparing takes two", len(list))
 	}
-	j.CPUs = [2]int(cpus[:2])
+	j.CPUs = [2]int(list[:2])
 	needed := slices.DeleteFunc(slices.Clone(c.peers), func(name string) bool {
 		return !slices.ContainsFunc(rows, func(r judge.Row) bool { return r.Takes(name) })
 	})

@@ -6,7 +6,9 @@ import "context"
 func Barrier(ctx context.Context, g *Group) error { return g.run(g.barrier(ctx)) }
 
 // StartBarrier starts a Barrier.
-func StartBarrier(g *Group) *Pending { return g.start(g.barrier(context.Background())) }
+func StartBarrier(g *Group) *Pending {
+	return start(g.barrier(context.Background()), func(c *call) error { return c.g.run(c) })
+}
 
 func (g *Group) barrier(ctx context.Context) *call { return g.begin(ctx, barrier) }
 
@@ -17,7 +19,7 @@ func Bcast[T any](ctx context.Context, g *Group, root int, x []T) error {
 
 // StartBcast starts a Bcast.
 func StartBcast[T any](g *Group, root int, x []T) *Pending {
-	return g.start(newBcast(context.Background(), g, root, x))
+	return start(newBcast(context.Background(), g, root, x), func(c *call) error { return c.g.run(c) })
 }
 
 func newBcast[T any](ctx context.Context, g *Group, root int, x []T) *call {
@@ -34,7 +36,7 @@ func Reduce[T any](ctx context.Context, g *Group, root int, op Op[T], x []T) err
 
 // StartReduce starts a Reduce.
 func StartReduce[T any](g *Group, root int, op Op[T], x []T) *Pending {
-	return g.start(newReduce(context.Background(), g, root, op, x))
+	return start(newReduce(context.Background(), g, root, op, x), func(c *call) error { return c.g.run(c) })
 }
 
 func newReduce[T any](ctx context.Context, g *Group, root int, op Op[T], x []T) *call {
@@ -50,7 +52,7 @@ func AllReduce[T any](ctx context.Context, g *Group, op Op[T], x []T) error {
 
 // StartAllReduce starts an AllReduce.
 func StartAllReduce[T any](g *Group, op Op[T], x []T) *Pending {
-	return g.start(newCombination(context.Background(), g, allReduce, op, x))
+	return start(newCombination(context.Background(), g, allReduce, op, x), func(c *call) error { return c.g.run(c) })
 }
 
 // Scan makes x the combination of x of all members up to this one.
@@ -60,7 +62,7 @@ func Scan[T any](ctx context.Context, g *Group, op Op[T], x []T) error {
 
 // StartScan starts a Scan.
 func StartScan[T any](g *Group, op Op[T], x []T) *Pending {
-	return g.start(newCombination(context.Background(), g, scan, op, x))
+	return start(newCombination(context.Background(), g, scan, op, x), func(c *call) error { return c.g.run(c) })
 }
 
 // ExScan makes x the combination of x of all members before this one. On member 0 x is as before.
@@ -70,7 +72,7 @@ func ExScan[T any](ctx context.Context, g *Group, op Op[T], x []T) error {
 
 // StartExScan starts an ExScan.
 func StartExScan[T any](g *Group, op Op[T], x []T) *Pending {
-	return g.start(newCombination(context.Background(), g, exScan, op, x))
+	return start(newCombination(context.Background(), g, exScan, op, x), func(c *call) error { return c.g.run(c) })
 }
 
 // ReduceScatter makes mine this member's block of the combination of all of all members. all has a
@@ -81,7 +83,7 @@ func ReduceScatter[T any](ctx context.Context, g *Group, op Op[T], mine, all []T
 
 // StartReduceScatter starts a ReduceScatter.
 func StartReduceScatter[T any](g *Group, op Op[T], mine, all []T) *Pending {
-	return g.start(newReduceScatter(context.Background(), g, op, mine, all))
+	return start(newReduceScatter(context.Background(), g, op, mine, all), func(c *call) error { return c.g.run(c) })
 }
 
 func newReduceScatter[T any](ctx context.Context, g *Group, op Op[T], mine, all []T) *call {
@@ -99,7 +101,7 @@ func Gather[T any](ctx context.Context, g *Group, root int, all, mine []T) error
 
 // StartGather starts a Gather.
 func StartGather[T any](g *Group, root int, all, mine []T) *Pending {
-	return g.start(newGather(context.Background(), g, root, all, mine))
+	return start(newGather(context.Background(), g, root, all, mine), func(c *call) error { return c.g.run(c) })
 }
 
 func newGather[T any](ctx context.Context, g *Group, root int, all, mine []T) *call {
@@ -121,7 +123,7 @@ func Scatter[T any](ctx context.Context, g *Group, root int, mine, all []T) erro
 
 // StartScatter starts a Scatter.
 func StartScatter[T any](g *Group, root int, mine, all []T) *Pending {
-	return g.start(newScatter(context.Background(), g, root, mine, all))
+	return start(newScatter(context.Background(), g, root, mine, all), func(c *call) error { return c.g.run(c) })
 }
 
 func newScatter[T any](ctx context.Context, g *Group, root int, mine, all []T) *call {
@@ -142,7 +144,7 @@ func AllGather[T any](ctx context.Context, g *Group, all, mine []T) error {
 
 // StartAllGather starts an AllGather.
 func StartAllGather[T any](g *Group, all, mine []T) *Pending {
-	return g.start(newAllGather(context.Background(), g, all, mine))
+	return start(newAllGather(context.Background(), g, all, mine), func(c *call) error { return c.g.run(c) })
 }
 
 func newAllGather[T any](ctx context.Context, g *Group, all, mine []T) *call {
@@ -160,7 +162,7 @@ func AllToAll[T any](ctx context.Context, g *Group, recv, send []T) error {
 
 // StartAllToAll starts an AllToAll.
 func StartAllToAll[T any](g *Group, recv, send []T) *Pending {
-	return g.start(newAllToAll(context.Background(), g, recv, send))
+	return start(newAllToAll(context.Background(), g, recv, send), func(c *call) error { return c.g.run(c) })
 }
 
 func newAllToAll[T any](ctx context.Context, g *Group, recv, send []T) *call {

@@ -90,23 +90,12 @@ func allReduceHosts(c *call) error {
 		return err
 	}
 	c.in = own
-	err = c.among(l.across, allReduceAcross)
+	err = c.among(l.across, func(c *call) error { return c.choose(flatAllReduce)(c) })
 	c.in = whole
 	if err != nil {
 		return err
 	}
 	return c.among(l.inside, func(c *call) error { return c.share(c.blocks(whole).block) })
-}
-
-// allReduceAcross is what the table has for as many ranks, each on a host of its own.
-func allReduceAcross(c *call) error {
-	switch n := len(c.in); {
-	case n <= mostDoubled:
-		return allReduceDoubling(c)
-	case c.size() <= fewRanks || n > mostScratch:
-		return reduceDirect(c)
-	}
-	return allReduceHalving(c)
 }
 
 // share has each rank send its block to all others.

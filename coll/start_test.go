@@ -4,12 +4,16 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/inspect/stacks"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
@@ -117,6 +121,51 @@ func TestStart(t *testing.T) {
 		check("allgatherv", flat(allRagged), everything(12, n, k))
 		for r := range n {
 			check("alltoallv", pieces[r], vector(13, r, k)[:rank+1])
+		}
+		require.NoError(t, g.Close())
+	})
+}
+
+// TestStartedNames: the stacks of operations that were started name the calls of the program.
+func TestStartedNames(t *testing.T) {
+	start := func(g *Group) []*Pending { // all of them wait for rank 0
+		x, two := func() []int64 { return make([]int64, 1) }, func() []int64 { return make([]int64, 2) }
+		return []*Pending{
+			StartBarrier(g), StartBcast(g, 0, x()), StartReduce(g, 1, Sum[int64](), x()), StartAllReduce(g, Sum[int64](), x()),
+			StartReduceScatter(g, Sum[int64](), x(), two()), StartScan(g, Sum[int64](), x()), StartExScan(g, Sum[int64](), x()),
+			StartGather(g, 1, two(), x()), StartScatter(g, 0, x(), two()), StartAllGather(g, two(), x()), StartAllToAll(g, two(), two()),
+			StartGatherV(g, 1, x(), new([][]int64)), StartScatterV(g, 0, [][]int64{x(), x()}, new([]int64)),
+			StartAllGatherV(g, x(), new([][]int64)), StartAllToAllV(g, [][]int64{x(), x()}, new([][]int64)),
+		}
+	}
+	var want []string
+	for _, name := range callNames {
+		want = append(want, "coll.Start"+name)
+	}
+	slices.Sort(want)
+	p2ptest.Run(t, 2, func(w *p2p.World) {
+		g, err := New(background, w.Comm())
+		require.NoError(t, err)
+		if w.Rank() == 0 {
+			_, err := w.Comm().Recv(background, 1, 1, nil)
+			require.NoError(t, err)
+		}
+		list := start(g)
+		if w.Rank() == 1 {
+			require.Eventually(t, func() bool {
+				calls, _, _ := stacks.Parse(stacks.Take())
+				var names []string
+				for _, c := range calls {
+					if strings.HasPrefix(c.Name, "coll.") {
+						names = append(names, c.Name)
+					}
+				}
+				return slices.Equal(slices.Compact(names), want)
+			}, testlevel.Patience(time.Minute), time.Millisecond)
+			require.NoError(t, w.Comm().Send(background, 0, 1, nil))
+		}
+		for _, p := range list {
+			require.NoError(t, p.Wait(background))
 		}
 		require.NoError(t, g.Close())
 	})

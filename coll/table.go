@@ -45,13 +45,7 @@ var algorithms = [kinds][]algorithm{
 		{"tree", reduceTree, 128 << 10, unlimited},
 		{"direct", reduceDirect, unlimited, unlimited},
 	},
-	allReduce: {
-		{"doubling", allReduceDoubling, mostDoubled, unlimited},
-		{byHosts, allReduceHosts, unlimited, unlimited},
-		{"direct", reduceDirect, unlimited, fewRanks},
-		{"halving", allReduceHalving, mostScratch, unlimited},
-		{"direct", reduceDirect, unlimited, unlimited},
-	},
+	allReduce: slices.Insert(slices.Clone(flatAllReduce), 1, algorithm{byHosts, allReduceHosts, unlimited, unlimited}),
 	reduceScatter: {
 		{"doubling", reduceScatterDoubling, 512, unlimited},
 		{"direct", reduceDirect, unlimited, unlimited},
@@ -82,6 +76,14 @@ var algorithms = [kinds][]algorithm{
 	allToAllV:  {{"direct", allToAllVDirect, unlimited, unlimited}},
 }
 
+// flatAllReduce are those that take no notice of hosts, and so those for ranks on a host each.
+var flatAllReduce = []algorithm{
+	{"doubling", allReduceDoubling, mostDoubled, unlimited},
+	{"direct", reduceDirect, unlimited, fewRanks},
+	{"halving", allReduceHalving, mostScratch, unlimited},
+	{"direct", reduceDirect, unlimited, unlimited},
+}
+
 var scans = []algorithm{
 	{"chain", scanChain, unlimited, 8},
 	{"doubling", scanDoubling, 64 << 10, unlimited},
@@ -104,7 +106,11 @@ func (c *call) algorithm() func(*call) error {
 	if run := c.g.rules.named[c.kind]; run != nil {
 		return run
 	}
-	list := algorithms[c.kind]
+	return c.choose(algorithms[c.kind])
+}
+
+// choose is the algorithm of a list for c.
+func (c *call) choose(list []algorithm) func(*call) error {
 	for _, a := range list {
 		if a.suits(c) {
 			return a.run

@@ -14,7 +14,7 @@ func GatherV[T any](ctx context.Context, g *Group, root int, mine []T) ([][]T, e
 
 // StartGatherV starts a GatherV, which sets *all.
 func StartGatherV[T any](g *Group, root int, mine []T, all *[][]T) *Pending {
-	return g.start(newGatherV(context.Background(), g, root, mine, all))
+	return start(newGatherV(context.Background(), g, root, mine, all), func(c *call) error { return c.g.run(c) })
 }
 
 func newGatherV[T any](ctx context.Context, g *Group, root int, mine []T, all *[][]T) *call {
@@ -37,7 +37,7 @@ func ScatterV[T any](ctx context.Context, g *Group, root int, all [][]T) ([]T, e
 
 // StartScatterV starts a ScatterV, which sets *mine.
 func StartScatterV[T any](g *Group, root int, all [][]T, mine *[]T) *Pending {
-	return g.start(newScatterV(context.Background(), g, root, all, mine))
+	return start(newScatterV(context.Background(), g, root, all, mine), func(c *call) error { return c.g.run(c) })
 }
 
 func newScatterV[T any](ctx context.Context, g *Group, root int, all [][]T, mine *[]T) *call {
@@ -62,7 +62,7 @@ func AllGatherV[T any](ctx context.Context, g *Group, mine []T) ([][]T, error) {
 
 // StartAllGatherV starts an AllGatherV, which sets *all.
 func StartAllGatherV[T any](g *Group, mine []T, all *[][]T) *Pending {
-	return g.start(newAllGatherV(context.Background(), g, mine, all))
+	return start(newAllGatherV(context.Background(), g, mine, all), func(c *call) error { return c.g.run(c) })
 }
 
 func newAllGatherV[T any](ctx context.Context, g *Group, mine []T, all *[][]T) *call {
@@ -82,7 +82,7 @@ func AllToAllV[T any](ctx context.Context, g *Group, send [][]T) ([][]T, error) 
 
 // StartAllToAllV starts an AllToAllV, which sets *recv.
 func StartAllToAllV[T any](g *Group, send [][]T, recv *[][]T) *Pending {
-	return g.start(newAllToAllV(context.Background(), g, send, recv))
+	return start(newAllToAllV(context.Background(), g, send, recv), func(c *call) error { return c.g.run(c) })
 }
 
 func newAllToAllV[T any](ctx context.Context, g *Group, send [][]T, recv *[][]T) *call {

@@ -19,9 +19,9 @@ type Collective struct {
 }
 
 // Collectives has those who look into this rank see the collective calls that a library makes on c,
-// as package coll does. say is called when somebody looks, from any goroutine, until c is closed;
-// it must not call this package, nor wait for messages. There is one such function for a Comm: the
-// last that was given.
+// as package coll does. Each look calls say, from any goroutine, until c is closed; it must not
+// call this package, nor wait for messages. There is one such function for a Comm: the last that
+// was given.
 func (c *Comm) Collectives(say func() Collective) {
 	c.others.Store(&say)
 	c.w.gatherings.add(c)

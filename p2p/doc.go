@@ -41,11 +41,10 @@
 //
 // # Contexts
 //
-// A context must not be nil. One that has ended already fails the call before anything is posted.
-// Send, Recv and the other blocking calls CANCEL the operation when their context ends. They return
-// once the buffer is free: World.Send and World.Recv say when. Contexts of the Wait family
-// (Request, Queue, slices) bound only the waiting. context.Background costs nothing; a cancellable
-// context costs about 10 ns a call.
+// A context must not be nil. One that has ended fails the call before anything is posted. Blocking
+// calls CANCEL the operation when their context ends. They return once the buffer is free:
+// World.Send and World.Recv say when. Contexts of the Wait family (Request, Queue, slices) bound
+// only the waiting. context.Background costs nothing, a cancellable one about 10 ns a call.
 //
 // # Progress
 //
@@ -87,17 +86,15 @@
 // many. A Queue drives thousands, and Comm.IsendAll and IrecvAll post many with one call. Errors,
 // also of wrong arguments, are those of the request. Request.Cancel asks for its end.
 //
-// A request is active until its outcome was reported, also where its call has ended at once, with
-// ProcNull for example. Inactive are those that were consumed, and the zero Request. The functions
-// on slices skip inactive requests. They set those that they consume, or find consumed by another
-// call, to Request{}, so that loops end.
+// A request is active until its outcome was reported, also where its call has ended at once, as
+// with ProcNull. Inactive are those that were consumed, and the zero Request. The functions on
+// slices skip inactive requests, and set those that they consume, or find consumed, to Request{}.
 //
 // # Flow control
 //
-// A rank keeps unexpected messages in at most Config.UnexpectedLimit bytes. A message for which
-// there is no credit is held up by its sender, in the user's buffer. So are all later ones to that
-// rank, in order; other ranks are not affected. A Send then waits, an Isend takes a record within
-// Config.SendLimit.
+// A rank keeps unexpected messages in at most Config.UnexpectedLimit bytes. A message without
+// credit is held up by its sender, in the user's buffer. So are all later ones to that rank, in
+// order; others are not. A Send then waits, an Isend takes a record within Config.SendLimit.
 //
 // The limit yields to a receive or probe that waits: a held-up message that it matches is sent.
 // So a program of nonblocking sends that ends with unlimited memory ends with any limit. As in MPI,
@@ -112,16 +109,14 @@
 // interruption of half that time is survived. A process that is stopped, starved of its processor,
 // or does not receive, is not lost, nor loses others: its host answers.
 //
-// Operations with a lost rank end with a *PeerError, on both sides; other ranks continue with both.
-// Receives and probes from any source end so too, until AckFailures is told of the rank. Dup, Split
-// and Barrier succeed, or end with a *PeerError within half a second once a rank knows of the loss.
-// Who gives up after a loss ends the calls of those that wait for it by Revoke of their Comm, and
-// Shrink makes a Comm of the survivors. After a loss Shutdown returns a *PeerError that names all
-// ranks that World.Failed lists.
+// Operations with a lost rank end with a *PeerError, on both sides; others go on with both. Receives
+// and probes from any source end so too, until AckFailures is told of the rank. Dup, Split and
+// Barrier succeed, or end so within half a second once a rank knows of the loss. Who gives up after
+// a loss ends the calls of those that wait for it by Revoke of their Comm, and Shrink makes a Comm
+// of the survivors. After a loss Shutdown returns a *PeerError with those of World.Failed.
 //
-// Rank 0 serves the store. A rank that it cannot reach any more is lost for all. Without the store
-// each rank finds losses by itself, where it waits for messages or makes collective calls: see
-// World.Failed.
+// Rank 0 serves the store. A rank that it cannot reach is lost for all. Without the store each rank
+// finds losses by itself, where it waits for messages or makes collective calls (World.Failed).
 //
 // # Security
 //

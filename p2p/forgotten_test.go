@@ -1,21 +1,20 @@
 package p2p_test
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/buffertest"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
 // TestForgottenIsTold: Shutdown warns once of requests that were not completed, in every build.
 func TestForgottenIsTold(t *testing.T) {
-	var out lines
+	var out buffertest.Buffer
 	cfg := p2p.Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}
 	p2ptest.RunConfig(t, 1, cfg, func(w *p2p.World) {
 		require.NoError(t, w.Comm().Send(background, 0, 5, nil)) // connects: those that follow go at once
@@ -35,22 +34,4 @@ func TestForgottenIsTold(t *testing.T) {
 	})
 	require.Equal(t, 1, strings.Count(out.String(), "requests have ended and were never completed"), out.String())
 	require.Contains(t, out.String(), `requests=4 which="send, tag 0x6, 9 bytes (3 times); send, raw tag 0x7, 0 bytes"`)
-}
-
-// lines is a log that several goroutines write to.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/buffertest"
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
@@ -96,7 +97,7 @@ func TestMisuseOfRequests(t *testing.T) {
 }
 
 func TestForgottenRequests(t *testing.T) {
-	var out lines
+	var out buffertest.Buffer
 	cfg := p2p.Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}
 	p2ptest.RunConfig(t, 1, cfg, func(w *p2p.World) {
 		w.Irecv(5, p2p.MaskExact, nil)

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"iter"
 	"runtime"
+
+	"github.com/tagmatch/tagmatch/internal/cpus"
 )
 
 // cpuSet are processors, as numbers by turns (unsigned varints): so many that are not of them, then
@@ -15,6 +17,12 @@ const (
 	maxCPUSet = 32      // bytes; a longer one is left out
 	maxCPU    = 1 << 20 // number of a processor; from one that is higher on nothing is read
 )
+
+// processors are those allowed to this process, as far as the system tells.
+func processors() cpuSet {
+	list, _ := cpus.Allowed()
+	return newCPUSet(list)
+}
 
 // newCPUSet makes a set of numbers in ascending order.
 func newCPUSet(cpus []int) (s cpuSet) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/launchertest"
+	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
 )
 
 // TestMpirun runs ranks under the real mpirun of Open MPI.
@@ -45,5 +46,5 @@ func mpirun(t *testing.T, do string, launcher []string, n int) launchertest.Resu
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	return launchertest.Run(t, []string{"TAGMATCH_TEST_PMIX=" + do}, append(launcher, "-n", fmt.Sprint(n), self)...)
+	return launchertest.Run(t, []string{ranktest.EnvProcess + "=" + do}, append(launcher, "-n", fmt.Sprint(n), self)...)
 }

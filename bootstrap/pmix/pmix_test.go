@@ -5,56 +5,26 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/internal/testlevel"
+	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
+	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
 )
 
 func TestMain(m *testing.M) {
-	if do := os.Getenv("TAGMATCH_TEST_PMIX"); do != "" {
-		ctx, cancel := context.WithTimeout(context.Background(), testlevel.Patience(20*time.Second))
-		defer cancel()
-		if err := rank(ctx, do); err != nil {
-			fmt.Println("failed:", err)
-			os.Exit(3)
-		}
-		return
+	if !ranktest.Process(openHere) {
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
 }
 
-// rank is a process that a real launcher has started.
-func rank(ctx context.Context, do string) error {
+func openHere(ctx context.Context) (string, space.Space, error) {
 	p, err := find(os.Getenv)
 	if err != nil || p == nil {
-		return fmt.Errorf("no place: %v", err)
+		return "", nil, fmt.Errorf("no place: %w", err)
 	}
 	s, err := p.Open(ctx)
-	if err != nil {
-		return err
-	}
-	id := s.Identity()
-	if last := id.Rank == id.Size-1; last && do == "abort" {
-		s.Abort(42, "as the test wants")
-		time.Sleep(10 * time.Second)
-	} else if last && do == "die" {
-		os.Exit(7)
-	}
-	value := make([]byte, 1000)
-	for i := range value {
-		value[i] = byte(i * 7)
-	}
-	got, err := s.Broadcast(ctx, value)
-	if err != nil {
-		return err
-	}
-	if string(got) != string(value) {
-		return fmt.Errorf("got %d other bytes", len(got))
-	}
-	fmt.Printf("rank %d of %d, local %d of %d, %s\n", id.Rank, id.Size, id.LocalRank, id.LocalSize, p.Launcher)
-	return s.Close()
+	return p.Launcher, s, err
 }
 
 func TestFind(t *testing.T) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -9,13 +8,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/buffertest"
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
@@ -63,28 +62,10 @@ func waitsFor(how string) error {
 	}
 }
 
-// shared is output that a test reads while a process writes.
-type shared struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (s *shared) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.Write(p)
-}
-
-func (s *shared) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.String()
-}
-
 // startRun starts tagmatch run with two ranks, and returns when they exchange messages.
-func startRun(t *testing.T, how string, program ...string) (c *exec.Cmd, out *shared) {
+func startRun(t *testing.T, how string, program ...string) (c *exec.Cmd, out *buffertest.Buffer) {
 	t.Helper()
-	out = &shared{}
+	out = &buffertest.Buffer{}
 	c = exec.Command(os.Args[0], append([]string{"run", "-n", "2", "--"}, program...)...)
 	c.Env = append(os.Environ(), envLaunch+"=1", envWaits+"="+how, "TAGMATCH_DEVICE=shm")
 	c.Stdout, c.Stderr = out, out
@@ -98,7 +79,7 @@ func startRun(t *testing.T, how string, program ...string) (c *exec.Cmd, out *sh
 }
 
 // until waits until the output has a text n times.
-func until(t *testing.T, out *shared, text string, n int) {
+func until(t *testing.T, out *buffertest.Buffer, text string, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Count(out.String(), text) >= n }, testlevel.Patience(time.Minute), 10*time.Millisecond, "%q: %v", text, out)
 }

@@ -78,6 +78,7 @@ configuration.
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetFlagErrorFunc(inPlainWords)
 	root.SetVersionTemplate("tagmatch {{.Version}}\n")
 	root.AddCommand(newRun(in), newInfo(), newPs(), newDump(), newTop(in), newMetrics(), newTrace(), newVersion())
 	root.InitDefaultHelpCmd()

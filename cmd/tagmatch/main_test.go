@@ -80,6 +80,13 @@ func TestUsage(t *testing.T) {
 		{[]string{"run", "-np", "2", "prog"}, exitUsage, "tagmatch: -np is -n here: type tagmatch run -n 4 ./program\n"},
 		{[]string{"run", "--np", "2", "prog"}, exitUsage, "tagmatch: -np is -n here: type tagmatch run -n 4 ./program\n"},
 		{[]string{"run", "-n", "two", "prog"}, exitUsage, "tagmatch: -n two: give the number of ranks: type tagmatch run -n 4 ./program\n"},
+		{[]string{"run", "--no-such", "prog"}, exitUsage, "tagmatch: tagmatch run has no flag --no-such: tagmatch run -h lists those that it has\n"},
+		{[]string{"trace", "-q"}, exitUsage, "tagmatch: tagmatch trace has no flag -q: tagmatch trace -h lists"},
+		{[]string{"trace", "--for", "soon"}, exitUsage, "tagmatch: --for soon: it cannot be that: type for example --for 5s\n"},
+		{[]string{"dump", "--rank", "x"}, exitUsage, "tagmatch: --rank x: it cannot be that: type for example --rank 0\n"},
+		{[]string{"dump", "--json=x"}, exitUsage, "tagmatch: --json x: it cannot be that: type for example --json\n"},
+		{[]string{"run", "--hosts"}, exitUsage, "tagmatch: --hosts: its value is missing: hosts to run on"},
+		{[]string{"run", "-n"}, exitUsage, "tagmatch: -n: its value is missing: number of ranks (required)\n"},
 		{[]string{"completion"}, exitUsage, "name one shell: tagmatch completion bash, zsh, fish or powershell\nRun 'tagmatch completion -h' for usage.\n"},
 		{[]string{"completion", "tcsh"}, exitUsage, `unknown command "tcsh" for "tagmatch completion"`},
 		{[]string{"help", "man"}, exitUsage, "name one directory: tagmatch help man DIR\nRun 'tagmatch help man -h' for usage.\n"},
@@ -109,7 +116,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestVersion: the commit is that of the build, and says whether the files were the commit's.
+// TestVersion: the commit is that of the build, with a word where files were changed since.
 func TestVersion(t *testing.T) {
 	want := "tagmatch " + readStamp().String() + "\n"
 	for _, args := range [][]string{{"version"}, {"--version"}} {

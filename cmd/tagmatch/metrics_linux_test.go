@@ -119,24 +119,31 @@ func TestMeasuredSilent(t *testing.T) {
 	require.Len(t, slices.DeleteFunc(lines, func(s string) bool { return strings.HasPrefix(s, "#") }), 1)
 }
 
-// TestScrapeJob scrapes a job that moves bytes: what it says it has moved between two scrapes the
-// counters have moved by, within 2 %. So are rates.
-func TestScrapeJob(t *testing.T) {
+// steered has play start two ranks that move bytes (see moves). It returns the line by which a test
+// tells them to, and what they say; the name of their job is said.
+func steered(t *testing.T, play func()) (net.Conn, *bufio.Scanner) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
 	t.Setenv(envMoves, l.Addr().String())
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
-	ended := make(chan string)
-	go func() {
-		_, out, errs := command("run", "-n", "2", os.Args[0])
-		ended <- out + errs
-	}()
+	go play()
 	conn, err := l.Accept()
 	require.NoError(t, err)
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
 	lines := bufio.NewScanner(conn)
 	require.True(t, lines.Scan())
+	return conn, lines
+}
+
+// TestScrapeJob scrapes a job that moves bytes: what it says it has moved between two scrapes the
+// counters have moved by, within 2 %. So are rates.
+func TestScrapeJob(t *testing.T) {
+	ended := make(chan string)
+	conn, lines := steered(t, func() {
+		_, out, errs := command("run", "-n", "2", os.Args[0])
+		ended <- out + errs
+	})
 	job := lines.Text()
 	var out strings.Builder // of the last scrape
 	scrape := func(family string, rank int) (sum float64) {

@@ -87,7 +87,6 @@ func newRun(in *os.File) *cobra.Command {
 	f.StringVar(&opt.Dir, "dir", "", "working directory of the ranks")
 	f.Var(wrongName{}, "np", "")
 	_ = f.MarkHidden("np")
-	c.SetFlagErrorFunc(inPlainWords)
 	_ = c.RegisterFlagCompletionFunc("bind-to", cobra.FixedCompletions([]string{"core", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }

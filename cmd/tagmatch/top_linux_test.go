@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,31 +18,19 @@ import (
 // TestTopOfJob: the lines of `tagmatch top --json` add up to what the ranks of a job have moved,
 // and name the rank that the other one waits for. They end with the job.
 func TestTopOfJob(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	t.Setenv(envMoves, l.Addr().String())
-	t.Setenv("GORACE", "atexit_sleep_ms=0")
 	ended := make(chan error, 2)
-	start := func(out io.Writer, args ...string) {
-		go func() {
-			var errs strings.Builder
-			if code := execute(args, nil, out, &errs); code != 0 {
-				ended <- fmt.Errorf("%v ended with code %d: %s", args, code, &errs)
-				return
-			}
-			ended <- nil
-		}()
+	play := func(out io.Writer, args ...string) {
+		var errs strings.Builder
+		if code := execute(args, nil, out, &errs); code != 0 {
+			ended <- fmt.Errorf("%v ended with code %d: %s", args, code, &errs)
+			return
+		}
+		ended <- nil
 	}
-	start(io.Discard, "run", "-n", "2", os.Args[0])
-	conn, err := l.Accept()
-	require.NoError(t, err)
-	defer conn.Close()
-	told := bufio.NewScanner(conn)
-	require.True(t, told.Scan())
+	conn, told := steered(t, func() { play(io.Discard, "run", "-n", "2", os.Args[0]) })
 
 	read, write := io.Pipe()
-	start(write, "top", "--json", told.Text())
+	go play(write, "top", "--json", told.Text())
 	lines := json.NewDecoder(read)
 	next := func() (table top.Table) {
 		require.NoError(t, lines.Decode(&table))

@@ -69,7 +69,7 @@ func newTrace() *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if read {
-				return failed(writeTrace(c.OutOrStdout(), out, func() ([]timeline.Rank, error) { return readTraces(args) }))
+				return failed(writeTrace(c.ErrOrStderr(), out, func() ([]timeline.Rank, error) { return readTraces(args) }))
 			}
 			if long <= 0 || long > trace.Longest {
 				return fmt.Errorf("--for %v: give a time above 0, such as 5s, and up to %v", long, trace.Longest)
@@ -79,7 +79,7 @@ func newTrace() *cobra.Command {
 			}
 			names, err := runningOf(strings.Join(args, ""))
 			if err == nil {
-				err = writeTrace(c.OutOrStdout(), out, func() ([]timeline.Rank, error) { return record(contextOf(c), names, long, records) })
+				err = writeTrace(c.ErrOrStderr(), out, func() ([]timeline.Rank, error) { return record(contextOf(c), names, long, records) })
 			}
 			return failed(err)
 		},
@@ -93,8 +93,8 @@ func newTrace() *cobra.Command {
 	return c
 }
 
-// writeTrace writes what the ranks of a job have recorded. An error of get beside ranks says that
-// others are missing.
+// writeTrace writes what the ranks of a job have recorded to a file, which may be the standard
+// output, and tells w of it. An error of get beside ranks says that others are missing.
 func writeTrace(w io.Writer, path string, get func() ([]timeline.Rank, error)) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666) // that it cannot be written is told at once
 	if err != nil {

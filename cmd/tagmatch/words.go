@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // example is a whole command line, for who has left a part of it out.
@@ -50,12 +51,37 @@ type spelling string
 
 func (s spelling) Error() string { return string(s) }
 
-// inPlainWords leaves out how the library that parses flags names what it could not parse.
-func inPlainWords(_ *cobra.Command, err error) error {
+// inPlainWords names a flag that could not be parsed as it was typed, and says what to type.
+func inPlainWords(c *cobra.Command, err error) error {
 	if s, ok := errors.AsType[spelling](err); ok {
 		return s
 	}
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		return fmt.Errorf("%s has no flag %s: %s -h lists those that it has", c.CommandPath(), typed(e), c.CommandPath())
+	}
+	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		return fmt.Errorf("%s: its value is missing: %s", typed(e), e.GetFlag().Usage)
+	}
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		name := "--" + e.GetFlag().Name
+		example := name
+		if e.GetFlag().NoOptDefVal == "" {
+			example += " " + e.GetFlag().DefValue
+		}
+		return fmt.Errorf("%s %s: it cannot be that: type for example %s", name, e.GetValue(), example)
+	}
 	return err
+}
+
+// typed is a flag as it was typed: by its name, or by a letter.
+func typed(e interface {
+	GetSpecifiedName() string
+	GetSpecifiedShortnames() string
+}) string {
+	if e.GetSpecifiedShortnames() != "" {
+		return "-" + e.GetSpecifiedName()
+	}
+	return "--" + e.GetSpecifiedName()
 }
 
 // rankCount is the value of -n.

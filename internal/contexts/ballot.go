@@ -86,8 +86,8 @@ func (cs *Contexts) votingOf(l *liveContext) *voting {
 	return l.voting
 }
 
-// Vote has this rank take part in the next ballot of c; done, which must not block, is called when
-// it is decided.
+// Vote has this rank take part in the next ballot of c. The end of that ballot calls done, which
+// must not block.
 func (cs *Contexts) Vote(e progress.Callback, c *Comm, b Ballot, done func()) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

@@ -157,8 +157,8 @@ type Peer struct {
 	Charged   uint64 `json:"charged,omitempty"`  // bytes of its messages here
 	Window    uint64 `json:"window,omitempty"`   // bytes that they may be
 
-	// What says whether anything is on its way between two ranks: each count has one at the peer
-	// that follows it, and is the same once nothing is. A peer of which one is not 0 is listed.
+	// What shows that nothing is on its way between two ranks: each count has one at the peer that
+	// follows it, and is the same once nothing is. A peer of which one is not 0 is listed.
 	//
 	// Every tagged message costs credit when it goes on its way, be it the program's or the
 	// library's, eager or a request: Sent is what those to the peer have cost since the start, Came

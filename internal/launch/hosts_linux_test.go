@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/cpus"
 	"github.com/tagmatch/tagmatch/internal/ports/portstest"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
@@ -115,17 +116,17 @@ func TestRemotePorts(t *testing.T) {
 
 // TestRemoteBind: the ranks share the processors that the other host gives them.
 func TestRemoteBind(t *testing.T) {
-	cpus, err := allowedCPUs()
+	list, err := cpus.Allowed()
 	if err != nil {
 		t.Skip(err)
 	}
-	last := strconv.Itoa(cpus[len(cpus)-1])
+	last := strconv.Itoa(list[len(list)-1])
 	for _, agent := range []string{"", "taskset -c " + last + " "} {
 		opt := Options{N: 3, Bind: true, NoPrefix: true, Hosts: []Host{{"root@here", 3}}}
 		code, out := remoteJobBy(t, t.Context(), agent, opt, `sed -n "s/^Cpus_allowed_list:/$RANK $MASTER_ADDR/p" /proc/self/status`)
 		require.Zero(t, code, out)
 		for r := range 3 {
-			want := strconv.Itoa(cpus[r%len(cpus)])
+			want := strconv.Itoa(list[r%len(list)])
 			if agent != "" {
 				want = last
 			}
@@ -149,7 +150,7 @@ func TestRemoteExitCode(t *testing.T) {
 	require.Contains(t, out, "tagmatch: rank 2 on there exited with code 9")
 }
 
-// TestRemoteKeepGoing: the exit code says whether a rank on another host was lost.
+// TestRemoteKeepGoing: the exit code shows that a rank on another host was lost.
 func TestRemoteKeepGoing(t *testing.T) {
 	for end, want := range map[string]int{"kill -s KILL $$": 0, "exit 255": 0, "exit 9": 9} {
 		code, out := remoteJob(t, t.Context(), Options{N: 3, KeepGoing: true}, `[ $RANK = 2 ] || exit 0; `+end)
@@ -180,7 +181,7 @@ func TestRemoteCanceled(t *testing.T) {
 }
 
 func TestBind(t *testing.T) {
-	cpus, err := allowedCPUs()
+	list, err := cpus.Allowed()
 	if err != nil {
 		t.Skip(err)
 	}
@@ -189,11 +190,11 @@ func TestBind(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, code, b.String())
 	for r := range 3 {
-		require.Regexp(t, `(?m)^\[`+strconv.Itoa(r)+`\] Cpus_allowed_list:\s+`+strconv.Itoa(cpus[r%len(cpus)])+`$`, b.String())
+		require.Regexp(t, `(?m)^\[`+strconv.Itoa(r)+`\] Cpus_allowed_list:\s+`+strconv.Itoa(list[r%len(list)])+`$`, b.String())
 	}
-	now, err := allowedCPUs()
+	now, err := cpus.Allowed()
 	require.NoError(t, err)
-	require.Equal(t, cpus, now)
+	require.Equal(t, list, now)
 	_, err = Run(t.Context(), Options{N: 1, Bind: true, Pin: true, Command: []string{"true"}})
 	require.ErrorContains(t, err, "use Bind")
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/cpus"
 	"github.com/tagmatch/tagmatch/internal/launch/link"
 )
 
@@ -402,12 +403,12 @@ func (j *job) cpus() ([]int, error) {
 	if !j.opt.Pin && (!j.opt.Bind || len(j.opt.Hosts) > 0) {
 		return nil, nil
 	}
-	cpus, err := allowedCPUs()
+	list, err := cpus.Allowed()
 	if err != nil {
 		return nil, fmt.Errorf("launch: pinning: %w", err)
 	}
 	if j.opt.OneCPU {
-		cpus = cpus[:1]
+		list = list[:1]
 	}
-	return cpus, nil
+	return list, nil
 }

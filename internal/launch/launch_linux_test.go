@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tagmatch/tagmatch/internal/buffertest"
+	"github.com/tagmatch/tagmatch/internal/cpus"
 	"github.com/tagmatch/tagmatch/internal/launch/link"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"golang.org/x/sys/unix"
@@ -65,15 +67,15 @@ func nested(string) int {
 }
 
 // startNested starts a launcher as a process and waits until its ranks have written n pids.
-func startNested(t *testing.T, command string, n int) (*exec.Cmd, *buffer) {
+func startNested(t *testing.T, command string, n int) (*exec.Cmd, *buffertest.Buffer) {
 	t.Helper()
 	return startNestedBy(t, exec.Command(os.Args[0]), command, n)
 }
 
 // startNestedBy is startNested by a command that runs this binary.
-func startNestedBy(t *testing.T, c *exec.Cmd, command string, n int) (*exec.Cmd, *buffer) {
+func startNestedBy(t *testing.T, c *exec.Cmd, command string, n int) (*exec.Cmd, *buffertest.Buffer) {
 	t.Helper()
-	var out buffer
+	var out buffertest.Buffer
 	c.Env = append(os.Environ(), envRole+"=nested", "NESTED_COMMAND="+command)
 	c.Stdout, c.Stderr = &out, &out
 	c.WaitDelay = time.Second
@@ -129,7 +131,7 @@ func TestBackgroundProcesses(t *testing.T) {
 	// It speaks when it has its own session: the end of the rank's group does not concern it.
 	const apart = `{ setsid sh -c 'echo pid $$; exec sleep 600 >&2' & } | { read -r line; echo "$line"; }`
 	for _, script := range []string{"sleep 600 & echo pid $!", apart, apart + "; kill -s KILL $$"} {
-		var out, errs buffer
+		var out, errs buffertest.Buffer
 		code, err := Run(context.Background(), Options{N: 2, Command: []string{"sh", "-c", script}, Stdout: &out, Stderr: &errs, KeepGoing: true})
 		require.NoError(t, err)
 		require.Equal(t, strings.Contains(script, "kill"), code == 128+9, "%s: %v", script, &errs)
@@ -152,7 +154,7 @@ func pinned(string) int {
 	for range 4 {
 		go func() { time.Sleep(time.Second) }()
 	}
-	all, _ := allowedCPUs()
+	all, _ := cpus.Allowed()
 	others, err := PinSelf()
 	if err != nil {
 		fmt.Println(err)
@@ -205,24 +207,24 @@ func threadsOn(these func(tid int) bool, cpus []int) bool {
 }
 
 func TestPin(t *testing.T) {
-	cpus, err := allowedCPUs()
+	list, err := cpus.Allowed()
 	require.NoError(t, err)
 	code, out, errs := play(t, 3, "pinned", func(o *Options) { o.Pin = true })
 	require.Zero(t, code, "%s%s", out, errs)
 	for r := range 3 {
-		require.Contains(t, out, fmt.Sprintf("[%d] pinned to %d, GOMAXPROCS kept true\n", r, cpus[r%len(cpus)]))
+		require.Contains(t, out, fmt.Sprintf("[%d] pinned to %d, GOMAXPROCS kept true\n", r, list[r%len(list)]))
 	}
 	code, out, errs = play(t, 2, "pinned", func(o *Options) { o.Pin, o.OneCPU = true, true })
 	require.Zero(t, code, "%s%s", out, errs)
-	require.Equal(t, 2, strings.Count(out, fmt.Sprintf("pinned to %d, GOMAXPROCS kept true\n", cpus[0])), out)
+	require.Equal(t, 2, strings.Count(out, fmt.Sprintf("pinned to %d, GOMAXPROCS kept true\n", list[0])), out)
 }
 
 // TestOneCPU: of the CPUs that Pin names to ranks only the first one is that of OneCPU.
 func TestOneCPU(t *testing.T) {
-	cpus, err := allowedCPUs()
+	list, err := cpus.Allowed()
 	require.NoError(t, err)
 	require.False(t, OneCPU(), "TAGMATCH_PIN is not set")
-	for i, cpu := range cpus {
+	for i, cpu := range list {
 		t.Setenv(EnvPin, strconv.Itoa(cpu))
 		require.Equal(t, i == 0, OneCPU(), cpu)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"go.uber.org/goleak"
 
+	"github.com/tagmatch/tagmatch/internal/buffertest"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
@@ -173,28 +174,10 @@ func exchange(string) int {
 
 func gomaxprocs() int { return runtime.GOMAXPROCS(0) }
 
-// buffer is an output for several writers.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // play runs n ranks in a role.
 func play(t *testing.T, n int, role string, change func(*Options)) (code int, out, errs string) {
 	t.Helper()
-	var o, e buffer
+	var o, e buffertest.Buffer
 	opt := roleOptions(n, role, &o, &e)
 	if change != nil {
 		change(&opt)
@@ -206,7 +189,7 @@ func play(t *testing.T, n int, role string, change func(*Options)) (code int, ou
 	return code, o.String(), e.String()
 }
 
-func roleOptions(n int, role string, out, errs *buffer) Options {
+func roleOptions(n int, role string, out, errs *buffertest.Buffer) Options {
 	// By default the race detector sleeps a second at exit.
 	return Options{N: n, Command: []string{os.Args[0]}, Env: append(os.Environ(), envRole+"="+role, "GORACE=atexit_sleep_ms=0"),
 		Stdout: out, Stderr: errs, Grace: 20 * time.Second}
@@ -311,11 +294,11 @@ const envSaid = "LAUNCH_TEST_SAID"
 // saying is an output that makes a file once something was written.
 type saying struct {
 	path string
-	buffer
+	buffertest.Buffer
 }
 
 func (s *saying) Write(b []byte) (int, error) {
-	n, err := s.buffer.Write(b)
+	n, err := s.Buffer.Write(b)
 	return n, errors.Join(err, os.WriteFile(s.path, nil, 0o600))
 }
 
@@ -388,7 +371,7 @@ func TestStdinGoesToRankZero(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	var o, e buffer
+	var o, e buffertest.Buffer
 	ctx, cancel := context.WithTimeout(context.Background(), testlevel.Patience(20*time.Second))
 	defer cancel()
 	go func() { // the ranks are there

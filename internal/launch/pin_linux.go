@@ -9,35 +9,18 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
-)
 
-// allowedCPUs lists the CPUs that this process may use.
-func allowedCPUs() ([]int, error) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return nil, os.NewSyscallError("sched_getaffinity", err)
-	}
-	var cpus []int
-	for i := range 8 * len(set) * 8 {
-		if set.IsSet(i) {
-			cpus = append(cpus, i)
-		}
-	}
-	return cpus, nil
-}
+	"github.com/tagmatch/tagmatch/internal/cpus"
+)
 
 // bindThread binds the calling thread, which must be locked to its goroutine, and so the processes
 // that it starts, until unbind is called.
 func bindThread(cpu int) (unbind func(), err error) {
-	var before, set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return nil, os.NewSyscallError("sched_getaffinity", err)
+	before, err := cpus.Allowed()
+	if err == nil {
+		err = cpus.Bind(0, cpu)
 	}
-	set.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return nil, os.NewSyscallError("sched_setaffinity", err)
-	}
-	return func() { _ = unix.SchedSetaffinity(0, &before) }, nil
+	return func() { _ = cpus.Bind(0, before...) }, err
 }
 
 // PinSelf binds all threads of this process to the CPU in TAGMATCH_PIN, if that is set. It does so
@@ -53,33 +36,24 @@ func PinSelf() (others []int, err error) {
 	if err != nil || cpu < 0 {
 		return nil, fmt.Errorf("launch: %s is %q: give the number of a CPU", EnvPin, s)
 	}
-	var set unix.CPUSet
-	set.Set(cpu)
-	if !set.IsSet(cpu) {
-		return nil, fmt.Errorf("launch: %s is %d, which is beyond the CPUs that can be named", EnvPin, cpu)
-	}
-	if others, err = allowedCPUs(); err != nil {
+	if others, err = cpus.Allowed(); err != nil {
 		return nil, fmt.Errorf("launch: pinning: %w", err)
 	}
 	others = slices.DeleteFunc(others, func(n int) bool { return n == cpu })
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	return others, pinThreads(&set, 0)
+	return others, pinThreads(0, cpu)
 }
 
 // PinOthers binds all threads but the calling one to the given CPUs, and locks that to its
 // goroutine for good: what the others do does not take its CPU.
-func PinOthers(cpus []int) error {
+func PinOthers(list []int) error {
 	runtime.LockOSThread() // before: it may start a thread
-	var set unix.CPUSet
-	for _, cpu := range cpus {
-		set.Set(cpu)
-	}
-	return pinThreads(&set, unix.Gettid())
+	return pinThreads(unix.Gettid(), list...)
 }
 
 // pinThreads pins threads, except one, until it finds no new one: a thread started by one that was
 // not pinned yet has the old affinity.
-func pinThreads(set *unix.CPUSet, except int) error {
+func pinThreads(except int, list ...int) error {
 	seen := map[int]bool{except: true}
 	for again := true; again; {
 		again = false
@@ -93,8 +67,8 @@ func pinThreads(set *unix.CPUSet, except int) error {
 				continue
 			}
 			seen[tid], again = true, true
-			if err := unix.SchedSetaffinity(tid, set); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("launch: pinning thread %d: %w", tid, os.NewSyscallError("sched_setaffinity", err))
+			if err := cpus.Bind(tid, list...); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("launch: pinning thread %d: %w", tid, err)
 			}
 		}
 	}

@@ -7,8 +7,6 @@ import (
 	"fmt"
 )
 
-func allowedCPUs() ([]int, error) { return nil, errors.ErrUnsupported }
-
 // PinSelf is implemented on Linux; elsewhere nothing sets TAGMATCH_PIN.
 func PinSelf() ([]int, error) {
 	return nil, fmt.Errorf("launch: pinning: %w", errors.ErrUnsupported)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/cpus"
 	"github.com/tagmatch/tagmatch/internal/launch/link"
 )
 
@@ -33,8 +34,8 @@ func Launched() bool {
 // OneCPU reports whether PinSelf, which it must precede, binds this process to the first CPU that
 // it may use, as Options.OneCPU has it for all ranks. By Options.Pin alone only rank 0 gets that.
 func OneCPU() bool {
-	cpus, err := allowedCPUs()
-	return err == nil && os.Getenv(EnvPin) == strconv.Itoa(cpus[0])
+	list, err := cpus.Allowed()
+	return err == nil && os.Getenv(EnvPin) == strconv.Itoa(list[0])
 }
 
 // WatchParent ends this process when the launcher that started it, directly or through another

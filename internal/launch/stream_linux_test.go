@@ -16,18 +16,19 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/buffertest"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // pausing is an output whose reader pauses at first, for longer than descendants are waited for.
 type pausing struct {
 	once sync.Once
-	buffer
+	buffertest.Buffer
 }
 
 func (p *pausing) Write(b []byte) (int, error) {
 	p.once.Do(func() { time.Sleep(lastWords + lastWords/2) })
-	return p.buffer.Write(b)
+	return p.Buffer.Write(b)
 }
 
 // numbers are as many lines as a pipe takes without a reader: the rank ends while its reader
@@ -44,7 +45,7 @@ func TestOutputWaitsForItsReader(t *testing.T) {
 	t.Parallel()
 	for _, script := range []string{"seq 1 12000", "setsid sleep 5 & seq 1 12000"} {
 		var out pausing
-		var errs buffer
+		var errs buffertest.Buffer
 		code, err := Run(t.Context(), Options{N: 1, Command: []string{"sh", "-c", script}, Stdout: &out, Stderr: &errs, NoPrefix: true})
 		require.NoError(t, err)
 		require.Zero(t, code, errs.String())
@@ -117,7 +118,7 @@ func TestLostOutputIsAnError(t *testing.T) {
 	for _, script := range []string{"echo line", "printf word"} {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		require.NoError(t, err)
-		var errs buffer
+		var errs buffertest.Buffer
 		code, err := Run(t.Context(), Options{N: 1, Command: []string{"sh", "-c", script}, Stdout: full, Stderr: &errs})
 		require.NoError(t, err)
 		require.Equal(t, 1, code, script)
@@ -129,12 +130,12 @@ func TestLostOutputIsAnError(t *testing.T) {
 // held is an output that takes nothing until it is let go.
 type held struct {
 	letGo chan struct{}
-	buffer
+	buffertest.Buffer
 }
 
 func (h *held) Write(b []byte) (int, error) {
 	<-h.letGo
-	return h.buffer.Write(b)
+	return h.Buffer.Write(b)
 }
 
 // TestFailureWithoutAReader: a rank that has printed and fails ends the others, although nobody

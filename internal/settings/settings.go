@@ -56,7 +56,7 @@ const (
 	AsyncOff
 )
 
-// Inspect says whether a rank can be looked into from outside (`tagmatch dump`).
+// Inspect has a rank that can be looked into from outside, or not (`tagmatch dump`).
 type Inspect uint8
 
 // Values of Inspect.

@@ -115,6 +115,17 @@ func (n *node) newCQ(size int) verbs.CQ {
 	return cq
 }
 
+// sleepyCQ is a CQ with a channel of its own to sleep in.
+func (n *node) sleepyCQ(e *env) (verbs.CompChannel, verbs.CQ) {
+	ch, err := n.dev.CreateCompChannel()
+	e.ok(err)
+	cq, err := n.dev.CreateCQ(verbs.CQInitAttr{CQE: 64, Channel: ch})
+	e.ok(err)
+	n.onFree(ch.Close)
+	n.onFree(cq.Destroy)
+	return ch, cq
+}
+
 func (n *node) newSRQ(size uint32) verbs.SRQ {
 	n.e.t.Helper()
 	srq, err := n.pd.CreateSRQ(&verbs.SRQInitAttr{SRQAttr: verbs.SRQAttr{MaxWR: size, MaxSGE: 2}})

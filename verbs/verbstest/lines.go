@@ -256,12 +256,7 @@ func testLineMissed(e *env, a, b *node) {
 }
 
 func testLineWakes(e *env, a, b *node) {
-	ch, err := b.dev.CreateCompChannel()
-	e.ok(err)
-	cq, err := b.dev.CreateCQ(verbs.CQInitAttr{CQE: 64, Channel: ch})
-	e.ok(err)
-	b.onFree(ch.Close)
-	b.onFree(cq.Destroy)
+	ch, cq := b.sleepyCQ(e)
 	const rounds = 50
 	ready, done := make(chan struct{}, 1), make(chan struct{})
 	go func() {

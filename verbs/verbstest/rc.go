@@ -91,12 +91,7 @@ func testSendFlags(e *env, a, b *node, qa, _ verbs.QP) {
 // device works for another CQ meanwhile, and after unsolicited messages, which leave the CQ armed.
 // Spurious wake-ups on arrivals, which are legal, are consumed first: the event remains.
 func testSolicited(e *env, a, b *node) {
-	ch, err := b.dev.CreateCompChannel()
-	e.ok(err)
-	cq, err := b.dev.CreateCQ(verbs.CQInitAttr{CQE: 64, Channel: ch})
-	e.ok(err)
-	b.onFree(ch.Close)
-	b.onFree(cq.Destroy)
+	ch, cq := b.sleepyCQ(e)
 	qa, qb := e.connect(a, b, qpConf{}, qpConf{cq: cq})
 	awake := func() { ch.Wake(); e.ok(ch.Wait()) }
 	for i := range uint64(20) {

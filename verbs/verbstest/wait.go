@@ -10,12 +10,7 @@ import (
 
 // testArmWait: each message wakes a receiver that sleeps. Each end has its own goroutine.
 func testArmWait(e *env, a, b *node) {
-	ch, err := b.dev.CreateCompChannel()
-	e.ok(err)
-	cq, err := b.dev.CreateCQ(verbs.CQInitAttr{CQE: 64, Channel: ch})
-	e.ok(err)
-	b.onFree(ch.Close)
-	b.onFree(cq.Destroy)
+	ch, cq := b.sleepyCQ(e)
 	qa, qb := e.connect(a, b, qpConf{}, qpConf{cq: cq})
 	const rounds = 200
 	var wg sync.WaitGroup

@@ -14,7 +14,7 @@ const (
 	rankGrowth   = 48 << 20 // bytes: how much is unexpected in a round is random
 )
 
-// fewest is how many jobs tell whether anything grows.
+// fewest is how many jobs it takes to see that something grows.
 const fewest = 20
 
 // series are what must not grow from job to job.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,11 +107,7 @@ func (s *Store) await(ctx context.Context) ([]byte, error) {
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return nil, err
 		}
-		t := time.NewTimer(wait/2 + rand.N(wait))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !space.Pause(ctx, wait) {
 			return nil, fmt.Errorf("rank 0 has not made %s: is it running, and is that the same directory there? %w", s.path, context.Cause(ctx))
 		}
 	}

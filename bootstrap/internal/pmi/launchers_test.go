@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
@@ -58,7 +59,7 @@ func hydra(t *testing.T, do string, args []string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), testlevel.Patience(30*time.Second))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "mpiexec.hydra", append(args, self)...)
-	cmd.Env = append(os.Environ(), "TAGMATCH_TEST_PMI="+do)
+	cmd.Env = append(os.Environ(), ranktest.EnvProcess+"="+do)
 	out, err := cmd.CombinedOutput()
 	return strings.TrimSpace(string(out)), err
 }

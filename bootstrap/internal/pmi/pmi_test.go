@@ -5,9 +5,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,15 +20,25 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/tagmatch/tagmatch/bootstrap/internal/ranktest"
 	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 func TestMain(m *testing.M) {
-	if runRank() {
+	if ranktest.Process(openHere) {
 		return
 	}
 	goleak.VerifyTestMain(m)
+}
+
+func openHere(ctx context.Context) (string, space.Space, error) {
+	p, err := Find(os.Getenv)
+	if err != nil || p == nil {
+		return "", nil, fmt.Errorf("no place: %w", err)
+	}
+	s, err := p.Open(ctx)
+	return p.Launcher, s, err
 }
 
 // TestBroadcast hands values of all kinds of size to ranks of all kinds of process manager.
@@ -309,3 +321,5 @@ type deadlines struct{}
 
 func (deadlines) SetDeadline(time.Time) error      { return nil }
 func (deadlines) SetWriteDeadline(time.Time) error { return nil }
+
+func itoa(n int) string { return strconv.Itoa(n) }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"strings"
@@ -65,13 +64,7 @@ func (d *Dialer) Join(ctx context.Context) (*Endpoint, error) {
 			return nil, Errorf(err, "rank %d cannot join the job at %s: %s", d.Job.Rank, d.where(), bare(err))
 		}
 		d.Config.Logger.Debug("rendezvous: trying again", "address", d.where(), "error", err)
-		t := time.NewTimer(backoff/2 + rand.N(backoff))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-		}
-		t.Stop()
-		if ctx.Err() != nil {
+		if !space.Pause(ctx, backoff) {
 			return nil, Errorf(ctx.Err(), "rank %d of %d could not join the job at %s (%v): %s%s",
 				d.Job.Rank, d.Job.Size, d.where(), context.Cause(ctx), bare(why), d.hint(why))
 		}

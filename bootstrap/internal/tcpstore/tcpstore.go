@@ -68,11 +68,7 @@ func Open(ctx context.Context, addr, prefix string, id space.Identity) (*Client,
 		if why == nil || !space.Over(ctx) {
 			why = err
 		}
-		t := time.NewTimer(wait/2 + rand.N(wait))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !space.Pause(ctx, wait) {
 			return nil, fmt.Errorf("torchrun's store at %s: %w (%w)", addr, why, context.Cause(ctx))
 		}
 	}

@@ -228,6 +228,9 @@ func (g *goroutine) call() (c inspect.Call, ok bool) {
 			outer = outer[:len(outer)-1]
 		}
 		c.Name = outer[len(outer)-1].call()
+		if i := slices.IndexFunc(outer, func(f frame) bool { return f.starts() }); i >= 0 {
+			c.Name = outer[i].call()
+		}
 		return c, slices.ContainsFunc(outer, func(f frame) bool { return f.awaits() })
 	}
 	c.At = g.frames[inner+own].place()
@@ -243,6 +246,9 @@ func (g *goroutine) call() (c inspect.Call, ok bool) {
 func (f *frame) awaits() bool {
 	return f.pkg == module+"coll" || f.pkg == module+"progress/internal/wait" && strings.HasPrefix(f.name, "(*Set).Await")
 }
+
+// starts reports whether the function is one by which a program starts a collective operation.
+func (f *frame) starts() bool { return f.pkg == module+"coll" && strings.HasPrefix(f.name, "Start") }
 
 // systems reports whether a function is of the runtime, or passes signals on.
 func (f *frame) systems() bool {

@@ -79,7 +79,7 @@ func TestGoroutines(t *testing.T) {
 		"its own, with a callback":  {stack("runnable", "main.log main.go:9", inner), "main.go:9 main.log, runnable"},
 		"the standard library's":    {stack("syscall", "os/signal.signal_recv sigqueue.go:8", "os/signal.loop signal.go:23"), ""},
 		"its own that waits":        {stack("select", module+"progress/internal/wait.(*Set).Await await.go:8", inner, module+"coll.start.func1 run.go:9"), "coll.start at , select, 0"},
-		"a started collective":      {stack("runnable", module+"coll.start.func1 run.go:9", "sync.f s.go:1"), "coll.start at , runnable, 0"},
+		"a started collective":      {stack("runnable", module+"coll.(*Group).run run.go:2", module+"coll.StartScan[...].func1 calls.go:5", module+"coll.start.func1 run.go:9", "sync.f s.go:1"), "coll.StartScan at , runnable, 0"},
 		"without a place":           {stack("IO wait", "net/http.(*conn).serve server.go:8"), ", IO wait"},
 		"begun by the library":      {"goroutine 5 [select]:\nnet.f()\n\t/n/n.go:3 +0x1\ncreated by " + module + "p2p.(*World).watch in goroutine 1\n\t/a/b.go:3 +0x1\n", ""},
 		"NotifyContext":             {stack("select", "os/signal.NotifyContext.func1 signal.go:288"), ""},

@@ -1,31 +1,14 @@
 package hop
 
 import (
-	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/tagmatch/tagmatch/internal/cpus"
 )
-
-// Processors lists those that this process may use.
-func Processors() ([]int, error) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return nil, os.NewSyscallError("sched_getaffinity", err)
-	}
-	var cpus []int
-	for i := range 64 * len(set) {
-		if set.IsSet(i) {
-			cpus = append(cpus, i)
-		}
-	}
-	return cpus, nil
-}
 
 // probeSlices of probeRounds are one probe: the median of the slices leaves out what interrupted a
 // few of them. On processors that others use too a probe takes as many slices as fit into
@@ -38,7 +21,7 @@ const (
 
 // Probe measures what limits every message, whoever sends it: a cache line's way from one
 // processor to the other. It changes for seconds at a time on shared machines.
-func Probe(cpus [2]int) (time.Duration, error) {
+func Probe(pair [2]int) (time.Duration, error) {
 	if runtime.GOMAXPROCS(0) < 2 {
 		// Both sides must run at once; this process measures nothing else.
 		runtime.GOMAXPROCS(2)
@@ -55,7 +38,7 @@ func Probe(cpus [2]int) (time.Duration, error) {
 		sides.Go(func() {
 			// The thread ends with its goroutine, so nobody inherits its affinity.
 			runtime.LockOSThread()
-			errs[side] = Pin(cpus[side])
+			errs[side] = cpus.Bind(0, pair[side])
 			if side == 1 {
 				for bounce(&line.turn, 1) {
 				}
@@ -97,14 +80,4 @@ func bounce(turn *atomic.Uint32, side uint32) bool {
 		turn.Store(1 - side)
 	}
 	return true
-}
-
-// Pin keeps the calling thread on a processor; its goroutine must be locked to it.
-func Pin(cpu int) error {
-	var set unix.CPUSet
-	set.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return fmt.Errorf("pinning to processor %d: %w", cpu, os.NewSyscallError("sched_setaffinity", err))
-	}
-	return nil
 }

@@ -1,5 +1,0 @@
-//go:build !linux
-
-package p2p
-
-func processors() cpuSet { return nil }
