@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/tagmatch/tagmatch/internal/inspect/top"
 )
@@ -22,7 +23,7 @@ type screen struct{ in, out *os.File }
 // screenOf is false where the output, or the input that keys come from, is no terminal.
 func screenOf(in *os.File, out io.Writer) (screen, bool) {
 	o, ok := out.(*os.File)
-	if !ok || in == nil || !isTerminal(o) || !isTerminal(in) {
+	if !ok || in == nil || !term.IsTerminal(int(o.Fd())) || !term.IsTerminal(int(in.Fd())) {
 		return screen{}, false
 	}
 	return screen{in, o}, true
@@ -46,16 +47,16 @@ type titled struct {
 // show shows tables until a key or a signal ends it, or the job has ended, which it says then. The
 // terminal is left as it was.
 func (s screen) show(ctx context.Context, look sampler, v top.View) (err error) {
-	back, err := single(s.in)
+	was, err := term.MakeRaw(int(s.in.Fd()))
 	if err != nil {
 		return fmt.Errorf("the terminal does not give single keys: %w", err)
 	}
 	if _, err := io.WriteString(s.out, enterScreen); err != nil {
-		return errors.Join(err, back())
+		return errors.Join(err, term.Restore(int(s.in.Fd()), was))
 	}
 	ended, err := s.watch(ctx, look, v)
 	_, werr := io.WriteString(s.out, leaveScreen)
-	err = errors.Join(err, werr, back())
+	err = errors.Join(err, werr, term.Restore(int(s.in.Fd()), was))
 	if err == nil && ended {
 		_, err = fmt.Fprintln(s.out, "The job has ended.")
 	}
@@ -120,7 +121,7 @@ func (s screen) loop(tables <-chan titled, keys <-chan string, v top.View) (over
 
 // paint writes over what is there, so that nothing flickers.
 func (s screen) paint(now *titled, v *top.View) (err error) {
-	if v.Width, v.Height, err = sizeOf(s.out); err != nil {
+	if v.Width, v.Height, err = term.GetSize(int(s.out.Fd())); err != nil {
 		return err
 	}
 	v.Title = now.title
