@@ -109,9 +109,9 @@
 // interruption of half that time is survived. A process that is stopped, starved of its processor,
 // or does not receive, is not lost, nor loses others: its host answers.
 //
-// Operations with a lost rank end with a *PeerError, on both sides; others go on with both. Receives
-// and probes from any source end so too, until AckFailures is told of the rank. Dup, Split and
-// Barrier succeed, or end so within half a second once a rank knows of the loss. Who gives up after
+// Operations with a lost rank end with a *PeerError, on both sides; others go on with both.
+// Receives and probes from any source end so too, until AckFailures is told of the rank. Dup, Split
+// and Barrier succeed, or end so within half a second once a rank knows of it. Who gives up after
 // a loss ends the calls of those that wait for it by Revoke of their Comm, and Shrink makes a Comm
 // of the survivors. After a loss Shutdown returns a *PeerError with those of World.Failed.
 //

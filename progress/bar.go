@@ -27,8 +27,8 @@ func (c *callback) Bar(context uint64, cause error) {
 	e.contexts.barSends(context, cause)
 }
 
-// barSends ends the sends of a context. All that wait in queues leave them before others may be sent
-// in their place.
+// barSends ends the sends of a context. All that wait in queues leave them before others may be
+// sent in their place.
 func (c *contexts) barSends(context uint64, cause error) {
 	e := c.e
 	var sends []*Op

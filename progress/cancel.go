@@ -93,15 +93,15 @@ func (op *Op) reclaim(gen uint64) {
 		}
 		return
 	}
-	if e.caps.Revoke && op.stopsReading(gen) {
+	if e.caps.Revoke && op.awaitAbandon(gen) {
 		return
 	}
 	_ = e.wait.Await(context.Background(), &op.Event, op, gen)
 }
 
-// stopsReading abandons op if it is reading, as soon as the sender's processor is not in the middle
+// awaitAbandon abandons op if it is reading, as soon as the sender's processor is not in the middle
 // of a copy to its buffer. It reports whether op has ended.
-func (op *Op) stopsReading(gen uint64) bool {
+func (op *Op) awaitAbandon(gen uint64) bool {
 	for start := time.Now(); op.state == opReading; {
 		switch ended, busy := op.abandon(); {
 		case ended:

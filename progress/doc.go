@@ -3,15 +3,15 @@
 //
 // Concurrency: every exported method of an Engine and of a Request may be called from any
 // goroutine. Inside, one engine is one single-threaded state machine under one mutex; functions
-// whose name ends in Locked need it, and so do those of an Op and of the parts below, unless they
-// say that they do not. Goroutines wait in package internal/wait, where one of them polls the
+// whose name ends in Locked need it, and so do those of an Op and of all parts of an engine, unless
+// they say that they do not. Goroutines wait in package internal/wait, where one of them polls the
 // engine for all. Unless Config.Manual is set, one goroutine per engine moves operations while no
 // application goroutine polls; it sleeps otherwise.
 //
-// An engine is made of parts that own their state. A peer has what concerns one rank: its queue, its
-// credit, what it is still to be told. An Op does what concerns it alone. sources know whose loss
-// ends which receives, contexts which messages are refused, offload what the device has, slots and
-// reading who is named to peers and transport, pools what the program has not completed. sink,
+// An engine is made of parts that own their state. A peer has what concerns one rank: its queue,
+// its credit, what it is still to be told. An Op does what concerns it alone. sources know whose
+// loss ends which receives, contexts which messages are refused, offload what the device has, slots
+// and reading who is named to peers and transport, pools what the program has not completed. sink,
 // waitEngine and callback are the engine as its transport, those who wait in it and the owner of
 // the contexts see it.
 //

@@ -241,8 +241,8 @@ func (p *opPool) outside(most int) (n int, ok bool) {
 }
 
 // open is about how many requests have ended whose outcome nobody has taken, those that a Queue has
-// to report among them: operations that are in no pool and not under way, as so many are. It is 0
-// where there is memory for more than most others, as there have been many then.
+// to report among them: operations that are in no pool and have ended. underWay is how many have
+// not. It is 0 where there is memory for more than most others, as there have been many then.
 func (s *pools) open(underWay, most int) (n int) {
 	ops, ok := s.ops.outside(most)
 	calls, too := s.calls.outside(most)

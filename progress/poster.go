@@ -103,8 +103,8 @@ func (p *Poster) add(dst int, tag uint64, buf []byte, mark uint32, out *Request)
 	return true
 }
 
-// begin makes the chain, which is empty, one to dst, and reports whether sends to dst need not wait.
-// That stays so as long as the lock is held.
+// begin makes the chain, which is empty, one to dst, and reports whether sends to dst need not
+// wait. That stays so as long as the lock is held.
 func (p *Poster) begin(dst int) bool {
 	e := p.e
 	if uint(dst) >= uint(len(e.peers)) || e.broken != nil {

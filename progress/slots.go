@@ -58,7 +58,8 @@ func (t *slots) init(limit int, bulky *int) { t.limit, t.bulky = limit, bulky }
 // tables are those of an engine.
 func (e *Engine) tables() [3]*slots { return [3]*slots{&e.sends, &e.reads.slots, &e.off.slots} }
 
-// ops gives the operations that have a slot.
+// ops gives the operations that have a slot. Meanwhile slots may be released; one that is added may
+// be left out.
 func (t *slots) ops() iter.Seq[*Op] {
 	return func(yield func(*Op) bool) {
 		for i := range t.entries {
@@ -144,8 +145,8 @@ type reading struct {
 	slots
 
 	// by is those in state opReading, by what they read; nil until a sender withdraws a message.
-	// It is kept then: it takes less than their Ops, and who has withdrawn one message may withdraw
-	// more.
+	// From then on it is kept: the map is smaller than the Ops in it, and who has withdrawn one
+	// message may withdraw more.
 	by map[request]*Op
 }
 

@@ -41,8 +41,8 @@ func (l *losses) ack(rank int) {
 	l.unacked--
 }
 
-// sources is the groups. A source from AnySource downwards stands for one of them, that of all
-// ranks first.
+// sources is the groups, and the losses that end their receives. A source from AnySource downwards
+// stands for a group, that of all ranks first.
 type sources struct {
 	groups []sourceGroup
 	lowest int    // the source of the last group

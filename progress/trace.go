@@ -236,8 +236,8 @@ func (t *recording) returned(op wait.Operation, err error) {
 	}
 }
 
-// parks follows that a goroutine goes to sleep, or goes on: one that waits for op, or, where that is
-// nil, for the transport.
+// parks records that a goroutine goes to sleep, or goes on: one that waits for op, or, where that
+// is nil, for the transport.
 func (w *waitEngine) parks(op wait.Operation, asleep bool, now time.Time) {
 	if asleep {
 		(*Engine)(w).markLocked(now)

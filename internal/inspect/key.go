@@ -2,8 +2,8 @@ package inspect
 
 import "fmt"
 
-// Tags of the engine: those of Comms are 1 | context 11 | source 20 | tag 32, raw ones have no first
-// bit. See Comm in package p2p, and package contexts.
+// Tags of the engine: those of Comms are 1 | context 11 | source 20 | tag 32, raw ones have no
+// first bit. See Comm in package p2p, and package contexts.
 const (
 	ofComm       = 1 << 63
 	contextShift = 52

@@ -140,8 +140,8 @@ func silent(why error) bool { return errors.As(why, new(silence)) }
 // gone reports whether a rank has ended.
 func gone(why error) bool { return why == silence(doors.Gone) || why == silence(doors.Left) }
 
-// ask asks all ranks the same: those of this host that it does not reach through rank 0 at their own
-// doors. Missing has why others have no answer, at least those that record.
+// ask asks all ranks the same: those of this host that it does not reach through rank 0 at their
+// own doors. Missing has why others have no answer, at least those that record.
 func (t *Tracing) ask(ctx context.Context, q trace.Request) (answers map[int]trace.Answer, missing map[int]error) {
 	q.ID = t.id
 	answers, missing = map[int]trace.Answer{}, map[int]error{}

@@ -17,8 +17,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/trace"
 )
 
-// fake is a door of rank 1 of a job. Job says what each of its ranks answers there, by way of others;
-// own what rank 1 says itself.
+// fake is a door of rank 1 of a job. Job says what each of its ranks answers there, by way of
+// others; own what rank 1 says itself.
 type fake struct {
 	name doors.Name
 	door *doors.Door

@@ -31,8 +31,8 @@ func (l *Lock) Wanted() bool { return l.wanted.Load() != 0 }
 // to run.
 const mostYields = 1000
 
-// Yield lets those have the lock, which the caller has let go of, who want it: else sync.Mutex would
-// give it to this goroutine again.
+// Yield lets those have the lock, which the caller has let go of, who want it: else sync.Mutex
+// would give it to this goroutine again.
 func (l *Lock) Yield() {
 	for i := 0; l.Wanted() && i < mostYields; i++ {
 		runtime.Gosched()
