@@ -6,7 +6,8 @@
 //
 // In other builds Enabled is the constant false. Code that only serves a check is guarded by "if
 // invariant.Enabled", so that the compiler removes it; Mutex is a sync.Mutex, Guard and Stack are
-// empty, PoisonStart and RequirePoison do nothing.
+// empty, PoisonStart and RequirePoison do nothing: they need no guard where their arguments cost
+// nothing.
 //
 // Concurrency: Mutex and Guard may be used by any goroutine, the rest are pure functions.
 package invariant

@@ -12,7 +12,7 @@
 // own:
 //
 //	objects    what a transport needs of its device: protection domain, queues, SRQ, queue pairs
-//	roster     the link to each rank
+//	roster     the link to each rank, and the cells of their credit
 //	directory  which rank has which device
 //	connector  the connections that are being made
 //	lines      what devices are told: HELLO, READY and END

@@ -13,7 +13,7 @@ import (
 // Lie makes this process a hostile peer: on every device that it opens from now on, a share of the
 // packets is changed, dropped, or followed by others, once begin was called. What is changed are
 // fields of the header, the first bytes of the payload, and lengths. The seed decides, as far as
-// the order of packets does not.
+// the order of packets does not. No device may be opened meanwhile.
 func Lie(seed uint64, share float64) (begin func()) {
 	var on atomic.Bool
 	hook.Wire = func(env wire.Env, open func(wire.Env) (wire.Wire, error)) (wire.Wire, error) {
