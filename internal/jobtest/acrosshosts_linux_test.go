@@ -91,6 +91,7 @@ func (w *network) lookUntil(host int, see func(looked) bool) {
 // TestLookAcrossHosts has a job on three hosts, with a fault on the first one. It is told on the
 // third, with the line; and so is a rank that is stopped.
 func TestLookAcrossHosts(t *testing.T) {
+	t.Parallel()
 	w := newNetwork(t, 3)
 	w.what = "looks across hosts"
 	w.startOnHosts("broken", faultVar+"=wrongTag")

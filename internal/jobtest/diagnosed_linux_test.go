@@ -91,6 +91,9 @@ func TestDiagnosed(t *testing.T) {
 	page := readPage(t)
 	for _, fault := range slices.Sorted(maps.Keys(brokenPrograms)) {
 		t.Run(fault, func(t *testing.T) {
+			if !*updatePage { // one answer after the other is written
+				t.Parallel()
+			}
 			eachDevice(t, func(t *testing.T, device string) {
 				j := job{n: 4, role: "broken", device: device, env: []string{faultVar + "=" + fault}, grace: 100 * time.Millisecond}
 				got := j.answer(t, fault, page[fault].answer)
