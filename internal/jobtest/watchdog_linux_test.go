@@ -97,7 +97,6 @@ func TestWatchdogOfUnseen(t *testing.T) {
 
 // TestWatchdogAcrossHosts: a job on three hosts is reported by one rank, which ends it.
 func TestWatchdogAcrossHosts(t *testing.T) {
-	t.Parallel()
 	w := newNetwork(t, 3)
 	w.startOnHosts("broken", faultVar+"=wrongTag", fmt.Sprintf("TAGMATCH_WATCHDOG=%v,abort", watchdogLimit()))
 	ended := make(chan error, len(w.ranks))
