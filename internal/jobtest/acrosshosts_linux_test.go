@@ -147,7 +147,11 @@ func TestLookAcrossHosts(t *testing.T) {
 // TestKilledWhileLookedAt kills a rank while all are looked at through others, again and again. The
 // others go on, and no look fails.
 func TestKilledWhileLookedAt(t *testing.T) {
-	for range 5 {
+	kills := 5
+	if testlevel.Quick() {
+		kills = 2
+	}
+	for range kills {
 		const n = 4
 		j := newStarted(t, n)
 		var ranks []*rankProcess

@@ -157,7 +157,7 @@ func launcherSays(r result) (said string) {
 // TestNeverAccused looks at a job without a fault, whose ranks wait for each other in all ways, and
 // for one that computes: there is never a verdict that says that ranks wait for good.
 func TestNeverAccused(t *testing.T) {
-	steps := 120
+	steps := 60
 	if testlevel.CI() {
 		steps = 600
 	}
