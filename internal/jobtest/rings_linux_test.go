@@ -97,8 +97,9 @@ func memoryRole(ctx context.Context, w *p2p.World) error {
 // TestJobMemory: what a node needs for ranks that all talk to each other. Each pair of them has two
 // rings.
 func TestJobMemory(t *testing.T) {
-	n, most := 16, 150 // MiB
-	if testlevel.CI() && !invariant.Enabled && !testlevel.Race {
+	n, most := 16, 150                               // MiB
+	ownMemory := testlevel.Race || invariant.Enabled // such builds need more
+	if testlevel.CI() && !ownMemory {
 		n, most = 64, 700
 	}
 	r := job{n: n, role: "memory", device: "shm", arg: 80}.run(t)
@@ -109,5 +110,5 @@ func TestJobMemory(t *testing.T) {
 	}
 	require.Len(t, told, n, r.out)
 	t.Logf("%d ranks take %d MiB", n, kib>>10)
-	require.Less(t, kib>>10, most, "MiB of %d ranks", n)
+	require.True(t, ownMemory || kib>>10 < most, "%d ranks take %d MiB, at most %d", n, kib>>10, most)
 }
