@@ -39,6 +39,7 @@ nightly: vm ## what takes too long for every change
 	go test -count=1 -race -timeout 30m $(all)
 	CGO_ENABLED=0 go test -count=1 $(all)
 	go test -count=1 -timeout 6h ./internal/jobtest -run TestMatrix -cells all -trials 20 -parallel 24
+	go test -count=1 -timeout 1h ./internal/contexts -run '^TestBallotsExhaustively$$' -largest
 	.ci/fuzz 1000000x
 	go run -tags invariants ./internal/sim/cmd/sim -seeds 1000000
 	go run -tags invariants ./internal/sim/cmd/sim -seeds 200000 -nic

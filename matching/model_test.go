@@ -1,6 +1,7 @@
 package matching
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -274,6 +275,13 @@ func checkReturned[T any](t require.TestingT, r *returned[T], some bool) {
 	require.Len(t, r.byWhat, keys)
 }
 
+// holds is require.True for what is checked very often: that looks at the stack each time.
+func holds(t require.TestingT, ok bool, format string, args ...any) {
+	if !ok {
+		require.Fail(t, fmt.Sprintf(format, args...))
+	}
+}
+
 // checkSlab checks what no result shows: free entries are neither lost nor used twice, and the
 // lists of chunks are right.
 func checkSlab(t require.TestingT, s *slab) {
@@ -283,9 +291,7 @@ func checkSlab(t require.TestingT, s *slab) {
 	}
 	for c := range s.shelves {
 		if c < reservedChunks { // never on a list
-			require.False(t, partial[uint32(c)])
-			require.NotContains(t, s.empty, uint32(c))
-			require.NotContains(t, s.vacant, uint32(c))
+			holds(t, !partial[uint32(c)] && !slices.Contains(s.empty, uint32(c)) && !slices.Contains(s.vacant, uint32(c)), "chunk %d is on a list", c)
 			continue
 		}
 		first, live := s.shelves[c].free, s.shelves[c].live
@@ -295,14 +301,14 @@ func checkSlab(t require.TestingT, s *slab) {
 		k := 0
 		if s.nodes[c] != nil {
 			for i := first; i != 0; i = s.node(i).next {
-				require.EqualValues(t, c, i>>chunkBits)
+				holds(t, i>>chunkBits == uint32(c), "entry %d is free in chunk %d", i, c)
 				k++
 			}
-			require.Equal(t, chunkSize, k+int(live), "chunk %d", c)
+			holds(t, k+int(live) == chunkSize, "chunk %d: %d entries are free, %d are not", c, k, live)
 		}
-		require.Equal(t, uint32(c) != s.cur && k > 0 && live > 0, partial[uint32(c)])
-		require.Equal(t, uint32(c) != s.cur && s.nodes[c] != nil && live == 0, slices.Contains(s.empty, uint32(c)))
-		require.Equal(t, s.nodes[c] == nil, slices.Contains(s.vacant, uint32(c)))
+		holds(t, partial[uint32(c)] == (uint32(c) != s.cur && k > 0 && live > 0), "chunk %d: partial", c)
+		holds(t, slices.Contains(s.empty, uint32(c)) == (uint32(c) != s.cur && s.nodes[c] != nil && live == 0), "chunk %d: empty", c)
+		holds(t, slices.Contains(s.vacant, uint32(c)) == (s.nodes[c] == nil), "chunk %d: vacant", c)
 	}
 }
 
@@ -313,24 +319,26 @@ func checkRing[T comparable](t require.TestingT, r *ring[T], s *slab) {
 	for k := r.head; k != r.tail; k++ {
 		e := r.at(k)
 		if e.gone() {
-			require.Zero(t, e.v)
-			require.LessOrEqual(t, last, e.seq&^removed)
+			var zero T
+			holds(t, e.v == zero, "position %d is removed, and has %v", k, e.v)
+			holds(t, last <= e.seq&^removed, "position %d: %d behind %d", k, e.seq&^removed, last)
 			holes++
 			continue
 		}
-		require.Less(t, last, e.seq)
+		holds(t, last < e.seq, "position %d: %d behind %d", k, e.seq, last)
 		last = e.seq
-		require.False(t, s.used(r.entry(k)))
+		holds(t, !s.used(r.entry(k)), "the entry of position %d is in use", k)
 	}
 	require.Equal(t, r.holes, holes)
 	for k := r.tail; k != r.head+uint64(len(r.slots)); k++ {
-		require.Zero(t, r.at(k).v)
+		var zero T
+		holds(t, r.at(k).v == zero, "position %d is free, and has %v", k, r.at(k).v)
 	}
 	for i := 0; i < hintCount && !r.empty(); i++ {
 		h := r.hints[i]
 		for k := r.head; k < min(h.pos, r.tail); k++ {
 			e := r.at(k)
-			require.True(t, e.gone() || (e.tag^h.tag)&e.mask&h.mask != 0, "a hint is too far")
+			holds(t, e.gone() || (e.tag^h.tag)&e.mask&h.mask != 0, "a hint is too far")
 		}
 	}
 	require.True(t, r.empty() || !r.at(r.head).gone())
@@ -343,7 +351,7 @@ func checkRing[T comparable](t require.TestingT, r *ring[T], s *slab) {
 	require.Equal(t, s.reservedInUse, reserved)
 	require.True(t, r.bypassed || r.putLimit-r.tail <= uint64(len(r.slots)), "the lap has no end")
 	for k := r.tail; k != r.putLimit && k <= r.tail+r.span; k++ {
-		require.False(t, s.used(r.entry(k)), "a position before putLimit is in use")
+		holds(t, !s.used(r.entry(k)), "a position before putLimit is in use")
 	}
 }
 

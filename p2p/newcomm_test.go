@@ -126,7 +126,7 @@ func TestNewCommOrders(t *testing.T) {
 // One that gives other ranks is named where the call ends, there and by those that it names.
 func TestNewCommOfOthers(t *testing.T) {
 	p2ptest.Run(t, 3, func(w *p2p.World) {
-		ctx, end := context.WithTimeout(background, testlevel.Patience(100*time.Millisecond))
+		ctx, end := context.WithTimeout(background, testlevel.Patience(500*time.Millisecond)) // until then they have heard of each other
 		defer end()
 		list := []int{0, 1, 2}
 		if w.Rank() == 2 {

@@ -87,8 +87,10 @@ func until(t *testing.T, out *buffertest.Buffer, text string, n int) {
 // TestQuitShows: SIGQUIT at run prints what is wrong with its job, which goes on; a second one
 // reaches the ranks, which end with their stacks, unless there is a shell that it ends first.
 func TestQuitShows(t *testing.T) {
+	t.Parallel()
 	for how, program := range map[string][]string{"goroutine ": {os.Args[0]}, "was killed by a signal: quit\n": {"sh", "-c", os.Args[0] + "; exit $?"}} {
 		t.Run(program[0], func(t *testing.T) {
+			t.Parallel()
 			c, out := startRun(t, "hangs", program...)
 			untilStill(t, c.Process.Pid, time.Second)
 			require.NoError(t, c.Process.Signal(syscall.SIGQUIT))
@@ -117,8 +119,10 @@ func TestQuitOfStrangers(t *testing.T) {
 // TestEndOfHang: the last output of a job that hangs, and is ended, is what was wrong with it, and
 // one that moves says nothing of the kind.
 func TestEndOfHang(t *testing.T) {
+	t.Parallel()
 	for how, text := range map[string]string{"hangs": "MISMATCH, certain: rank", "moves": ""} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel()
 			c, out := startRun(t, how, os.Args[0])
 			if how == "hangs" {
 				untilStill(t, c.Process.Pid, 10*time.Second)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // envChild makes this test binary the program tagmatch, for tests of real exit codes.
@@ -33,6 +35,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	testlevel.ManyWait()
 	goleak.VerifyTestMain(m)
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -32,7 +33,9 @@ func ticking(n, times int) sampler {
 }
 
 // TestTopJSON: each second but the first is a line, until the job has ended or nobody reads.
-func TestTopJSON(t *testing.T) {
+func TestTopJSON(t *testing.T) { synctest.Test(t, seconds) }
+
+func seconds(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, topJSON(t.Context(), &b, ticking(3, 3)))
 	lines := strings.Split(b.String(), "\n")
@@ -58,7 +61,9 @@ type failing struct{ error }
 func (f failing) Write([]byte) (int, error) { return 0, f.error }
 
 // TestTopOnce: where there is no terminal the table of one second is printed.
-func TestTopOnce(t *testing.T) {
+func TestTopOnce(t *testing.T) { synctest.Test(t, testTopOnce) }
+
+func testTopOnce(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, topOnce(t.Context(), &b, ticking(2, 1<<30), top.View{Sort: 1, Width: 80}))
 	require.Equal(t, `job 1a2b: prog

@@ -91,6 +91,7 @@ func (w *network) lookUntil(host int, see func(looked) bool) {
 // TestLookAcrossHosts has a job on three hosts, with a fault on the first one. It is told on the
 // third, with the line; and so is a rank that is stopped.
 func TestLookAcrossHosts(t *testing.T) {
+	t.Parallel()
 	w := newNetwork(t, 3)
 	w.what = "looks across hosts"
 	w.startOnHosts("broken", faultVar+"=wrongTag")
@@ -146,7 +147,11 @@ func TestLookAcrossHosts(t *testing.T) {
 // TestKilledWhileLookedAt kills a rank while all are looked at through others, again and again. The
 // others go on, and no look fails.
 func TestKilledWhileLookedAt(t *testing.T) {
-	for range 5 {
+	kills := 5
+	if testlevel.Quick() {
+		kills = 2
+	}
+	for range kills {
 		const n = 4
 		j := newStarted(t, n)
 		var ranks []*rankProcess

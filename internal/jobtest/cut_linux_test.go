@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -85,10 +86,44 @@ func runIP(args ...string) error {
 	return nil
 }
 
-// port takes the bridge's port of a rank up or down. Any goroutine may call it.
-func (w *network) port(rank int, state string) {
+// port takes the bridge's port of a rank up or down. Any goroutine may call it. It starts no
+// process, which would take its time where processors are short.
+func (w *network) port(rank int, up bool) {
 	w.t.Helper()
-	assert.NoError(w.t, runIP("-n", w.name+"-hub", "link", "set", fmt.Sprint("p", rank), state))
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine: it is in another namespace
+		done <- setLink(w.name+"-hub", fmt.Sprint("p", rank), up)
+	}()
+	assert.NoError(w.t, <-done)
+}
+
+// setLink enters a namespace and takes a device there up or down.
+func setLink(ns, device string, up bool) error {
+	f, err := os.Open("/var/run/netns/" + ns) // where ip keeps them
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(unix.Setns(int(f.Fd()), unix.CLONE_NEWNET), f.Close()); err != nil {
+		return fmt.Errorf("setns: %w", err)
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	link, err := unix.NewIfreq(device)
+	if err == nil {
+		err = unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, link)
+	}
+	if err == nil {
+		flags := link.Uint16() &^ unix.IFF_UP
+		if up {
+			flags |= unix.IFF_UP
+		}
+		link.SetUint16(flags)
+		err = unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, link)
+	}
+	return errors.Join(err, unix.Close(fd))
 }
 
 // rankProcess is a rank in its namespace; the test and the rank exchange lines.
@@ -109,7 +144,7 @@ func (w *network) start(role string, env ...string) {
 		p := &rankProcess{rank: r, cmd: exec.CommandContext(ctx, "ip", "netns", "exec", w.ns(r), os.Args[0])}
 		p.cmd.Env = append(os.Environ(), roleVar+"="+role, "RANK="+strconv.Itoa(r), "WORLD_SIZE="+strconv.Itoa(w.n), "MASTER_ADDR="+w.addr(0),
 			"MASTER_PORT=7077", "TAGMATCH_LISTEN="+w.addr(0), "TAGMATCH_SECRET="+strings.Repeat("c7", 32), "TAGMATCH_DEVICE=tcp")
-		p.cmd.Env = append(append(p.cmd.Env, fmt.Sprint("TAGMATCH_PEER_TIMEOUT=", 4*gap)), env...)
+		p.cmd.Env = append(p.cmd.Env, env...)
 		w.ranks = append(w.ranks, p.start(w.t))
 	}
 }
@@ -172,8 +207,8 @@ func (w *network) end() {
 }
 
 // everyWay runs a role on networks of three ranks each, all concurrently as they mostly wait: once
-// for each of args and each of its transports.
-func everyWay(t *testing.T, role string, args map[int][]string, play func(list []*network)) {
+// for each of args and each of its transports. timeout is their PeerTimeout.
+func everyWay(t *testing.T, role string, timeout time.Duration, args map[int][]string, play func(list []*network)) {
 	t.Helper()
 	t.Parallel()
 	var all []*network
@@ -181,7 +216,8 @@ func everyWay(t *testing.T, role string, args map[int][]string, play func(list [
 		for _, transport := range transports {
 			w := newNetwork(t, 3)
 			w.what = fmt.Sprintf("%s %d over %s", role, arg, transport)
-			env := []string{argVar + "=" + strconv.Itoa(arg), "TAGMATCH_TRANSPORT=" + transport, "TAGMATCH_OFFLOAD_MIN=-1"}
+			env := []string{argVar + "=" + strconv.Itoa(arg), "TAGMATCH_TRANSPORT=" + transport, "TAGMATCH_OFFLOAD_MIN=-1",
+				fmt.Sprint("TAGMATCH_PEER_TIMEOUT=", timeout)}
 			if role == "cut" && arg != cutStranger {
 				env = append(env, noStoreVar+"=1")
 			}
@@ -197,6 +233,9 @@ func everyWay(t *testing.T, role string, args map[int][]string, play func(list [
 		w.end()
 	}
 }
+
+// cutTimeout is PeerTimeout of ranks that must find a loss.
+const cutTimeout = 8 * time.Second
 
 var (
 	onlyRC = []string{"rc"}
@@ -214,9 +253,9 @@ const (
 // others continue. In cutBusy and cutIdle the store reports nothing, so that each connection has to
 // detect it by itself.
 func TestCut(t *testing.T) {
-	everyWay(t, "cut", map[int][]string{cutBusy: both, cutIdle: onlyRC, cutStranger: onlyRC}, func(list []*network) {
+	everyWay(t, "cut", cutTimeout, map[int][]string{cutBusy: both, cutIdle: onlyRC, cutStranger: onlyRC}, func(list []*network) {
 		for _, w := range list {
-			w.port(1, "down")
+			w.port(1, false)
 			w.tell("cut")
 		}
 		for _, w := range list {
@@ -228,7 +267,7 @@ func TestCut(t *testing.T) {
 // TestMute has what rank 1 sends go nowhere, while it hears the others: as TestCut. That none waits
 // for the other's finding is for package tcp to test.
 func TestMute(t *testing.T) {
-	everyWay(t, "cut", map[int][]string{cutBusy: both, cutIdle: onlyRC}, func(list []*network) {
+	everyWay(t, "cut", cutTimeout, map[int][]string{cutBusy: both, cutIdle: onlyRC}, func(list []*network) {
 		for _, w := range list {
 			for _, other := range []int{0, 2} {
 				w.ip("-n", w.ns(1), "neigh", "replace", w.addr(other), "lladdr", "02:00:00:00:00:77", "dev", "eth0", "nud", "permanent")
@@ -304,9 +343,21 @@ var testWords = sync.OnceValue(func() <-chan string {
 	return words
 })
 
-// gap is an interruption that must be survived, a quarter of PeerTimeout: it is longer than this
-// where processors are short, and TCP sends again only after twice the time that it has waited.
-const gap = 4 * time.Second
+// gapTimeout is PeerTimeout of ranks that must survive an interruption. It leaves time for what is
+// late on a busy machine.
+const gapTimeout = 16 * time.Second
+
+// gap is the longest interruption that package p2p promises to survive.
+func gap(t *testing.T) time.Duration {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, int(gapTimeout/8/time.Millisecond))
+	require.NoError(t, unix.Close(fd))
+	if err != nil { // Linux before 6.15
+		return gapTimeout / 3
+	}
+	return gapTimeout / 2
+}
 
 // What the ranks of TestGap do during the interruption.
 const (
@@ -315,17 +366,20 @@ const (
 	gapIdle        // nothing
 )
 
-// TestGap disconnects rank 1 from the network for a part of PeerTimeout. No rank is lost, and every
-// message arrives.
+// TestGap disconnects rank 1 from the network for as long as must be survived. No rank is lost, and
+// every message arrives.
 func TestGap(t *testing.T) {
-	everyWay(t, "gap", map[int][]string{gapNew: onlyRC, gapBusy: both, gapIdle: onlyRC}, func(list []*network) {
-		var interrupted sync.WaitGroup // all at once: where processors are short, ip takes its time
+	interruption := gap(t)
+	everyWay(t, "gap", gapTimeout, map[int][]string{gapNew: onlyRC, gapBusy: both, gapIdle: onlyRC}, func(list []*network) {
+		var interrupted sync.WaitGroup
 		for _, w := range list {
 			interrupted.Go(func() {
-				w.port(1, "down")
+				began := time.Now()
+				w.port(1, false)
 				w.tell("cut")
-				time.Sleep(gap)
-				w.port(1, "up")
+				time.Sleep(interruption - time.Since(began))
+				w.port(1, true)
+				t.Logf("%s: interrupted for %v", w.what, time.Since(began))
 			})
 		}
 		interrupted.Wait()
@@ -379,7 +433,7 @@ func everybodyTalks(ctx context.Context, w *p2p.World, tag p2p.Tag) error {
 // TestNoRoute removes rank 1's route to rank 2: its Send fails, and both learn that they cannot
 // reach each other. Rank 0 reaches both.
 func TestNoRoute(t *testing.T) {
-	everyWay(t, "noroute", map[int][]string{0: both}, func(list []*network) {
+	everyWay(t, "noroute", cutTimeout, map[int][]string{0: both}, func(list []*network) {
 		for _, w := range list {
 			w.ip("-n", w.ns(1), "route", "add", "unreachable", w.addr(2)+"/32")
 			w.tell("cut")

@@ -91,6 +91,9 @@ func TestDiagnosed(t *testing.T) {
 	page := readPage(t)
 	for _, fault := range slices.Sorted(maps.Keys(brokenPrograms)) {
 		t.Run(fault, func(t *testing.T) {
+			if !*updatePage { // one answer after the other is written
+				t.Parallel()
+			}
 			eachDevice(t, func(t *testing.T, device string) {
 				j := job{n: 4, role: "broken", device: device, env: []string{faultVar + "=" + fault}, grace: 100 * time.Millisecond}
 				got := j.answer(t, fault, page[fault].answer)
@@ -154,7 +157,7 @@ func launcherSays(r result) (said string) {
 // TestNeverAccused looks at a job without a fault, whose ranks wait for each other in all ways, and
 // for one that computes: there is never a verdict that says that ranks wait for good.
 func TestNeverAccused(t *testing.T) {
-	steps := 120
+	steps := 60
 	if testlevel.CI() {
 		steps = 600
 	}

@@ -23,7 +23,7 @@ const filteredPorts = "20000-20009"
 // TestFiltered has a packet filter drop what comes to the data port of rank 1: its loss is never
 // the end of a deadline.
 func TestFiltered(t *testing.T) {
-	everyWay(t, "filtered", map[int][]string{0: onlyRC}, func(list []*network) {
+	everyWay(t, "filtered", cutTimeout, map[int][]string{0: onlyRC}, func(list []*network) {
 		for _, w := range list {
 			// The rule for addresses of the host itself comes behind that of the ports.
 			w.ip("-n", w.ns(1), "rule", "add", "pref", "10", "lookup", "local")

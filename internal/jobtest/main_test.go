@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -52,7 +53,8 @@ type job struct {
 	seed   uint64
 	env    []string
 	grace  time.Duration
-	keep   bool // the others go on where a rank ends
+	keep   bool     // the others go on where a rank ends
+	within []string // the command that starts a rank, without this binary
 }
 
 // result is what a job printed and how it ended.
@@ -70,7 +72,7 @@ func (j job) run(t *testing.T) result {
 	env := append(os.Environ(),
 		roleVar+"="+j.role, fmt.Sprintf("%s=%d", argVar, j.arg), fmt.Sprintf("%s=%d", seedVar, j.seed), "TAGMATCH_DEVICE="+j.device)
 	code, err := launch.Run(ctx, launch.Options{
-		N: j.n, Command: []string{os.Args[0]}, Env: append(env, j.env...), Stdout: &out, Stderr: &stderr, Grace: j.grace, KeepGoing: j.keep,
+		N: j.n, Command: append(slices.Clip(j.within), os.Args[0]), Env: append(env, j.env...), Stdout: &out, Stderr: &stderr, Grace: j.grace, KeepGoing: j.keep,
 	})
 	require.NoError(t, err, "%+v\n%s%s", j, &out, &stderr)
 	return result{code, out.String(), stderr.String()}

@@ -48,7 +48,7 @@ var faults = []*fault{
 	{name: "host back", outcome: ended, network: true, bound: matrixPeerTimeout, lasts: time.Second, inject: func(t *testing.T, j *trial) {
 		endUnheard(t, j)
 		time.Sleep(time.Second) // the host starts
-		j.net.port(victim, "up")
+		j.net.port(victim, true)
 	}},
 	{name: "no descriptors", shortage: true, bound: matrixPeerTimeout, lasts: time.Second, inject: tellVictimAndWait, inflict: func(p *player) error {
 		free, err := refuse.Descriptors()
@@ -198,7 +198,7 @@ func muteVictim(_ *testing.T, j *trial) {
 // cutLink cuts the victim's host off. It is injected when the kernel has done so: it may take long
 // where many networks are made and taken down.
 func cutLink(_ *testing.T, j *trial) {
-	j.net.port(victim, "down")
+	j.net.port(victim, false)
 	j.injected = time.Now()
 }
 

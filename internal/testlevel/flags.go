@@ -1,6 +1,10 @@
 package testlevel
 
-import "flag"
+import (
+	"flag"
+	"os"
+	"runtime/debug"
+)
 
 // ManyWait lets 16 parallel tests run at once, unless -parallel says how many: tests that mostly
 // wait need few processors. TestMain calls it before it runs the tests.
@@ -11,6 +15,14 @@ func ManyWait() { setDefault("test.parallel", "16") }
 func FewChecks() {
 	if Quick() {
 		setDefault("rapid.checks", "25")
+	}
+}
+
+// MuchGarbage lets the garbage collector run seldom, unless GOGC says how often: for tests that make
+// much and keep little. TestMain calls it before it runs the tests.
+func MuchGarbage() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(1000)
 	}
 }
 

@@ -141,7 +141,10 @@ func (s *speechless) Write(b []byte) (int, error) {
 func TestReroute(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	rounds := 12
-	if !testlevel.CI() {
+	switch {
+	case testlevel.Quick():
+		rounds = 1
+	case !testlevel.CI():
 		rounds = 3
 	}
 	for name, fault := range sabotages {

@@ -73,8 +73,8 @@ func newEnv(t *testing.T, open Opener, n int) *env {
 }
 
 func (e *env) ok(err error) {
-	e.t.Helper()
 	if err != nil {
+		e.t.Helper()
 		e.t.Fatalf("unexpected error: %v", err)
 	}
 }
@@ -241,7 +241,6 @@ func (e *env) connect(a, b *node, ca, cb qpConf) (verbs.QP, verbs.QP) {
 
 // poll polls every device once and records the completions.
 func (e *env) poll() {
-	e.t.Helper()
 	for _, n := range e.nodes {
 		if !n.dead {
 			n.pollCQ(n.cq)
@@ -250,10 +249,10 @@ func (e *env) poll() {
 }
 
 func (n *node) pollCQ(cq verbs.CQ) {
-	n.e.t.Helper()
 	letGo(n.dev, func() {})
 	k, err := Poll(cq, n.wc[:])
 	if err != nil {
+		n.e.t.Helper()
 		n.e.t.Fatalf("Drain: %v", err)
 	}
 	n.got = append(n.got, n.wc[:k]...)
