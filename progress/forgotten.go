@@ -16,7 +16,8 @@ const (
 )
 
 // warnForgotten tells, once when the engine ends, of requests that have ended and that the program
-// has never completed. Those of the first operations are named. underWay is how many operations have not ended.
+// has never completed. Those of the first operations are named. underWay is how many operations
+// have not ended.
 func (s *pools) warnForgotten(log *slog.Logger, rank, underWay int) {
 	counts, named := map[string]int{}, 0
 	for _, p := range [2]*opPool{&s.ops, &s.sent} {
