@@ -7,6 +7,7 @@ package jobtest
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,10 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/userfault"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-func init() { roles["hungfile"] = hungFileRole }
+func init() {
+	roles["hungfile"] = hungFileRole
+	roles["servedmemory"] = servedMemoryRole
+}
 
 const hungSize = 1 << 20 // bytes of the file: so long a message is copied by both ends
 
@@ -166,4 +171,62 @@ func serveHung(fd int, opened chan struct{}) {
 		copy(answer[8:16], req[8:16]) // which request it is
 		_, _ = unix.Write(fd, answer)
 	}
+}
+
+// TestServedMemory: who sends out of memory whose pages never come hangs alone: its peer goes on
+// with others.
+func TestServedMemory(t *testing.T) {
+	mem, err := unix.Mmap(-1, 0, hungSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(t, err)
+	fd, err := userfault.Forget(mem)
+	if err != nil {
+		t.Skip("needs userfaultfd: ", err)
+	}
+	require.NoError(t, errors.Join(unix.Close(fd), unix.Munmap(mem)))
+	eachTransport(t, []string{"shm"}, func(t *testing.T, device string, env []string) {
+		job{n: 3, role: "servedmemory", device: device, env: env}.survives(t, 2)
+	})
+}
+
+// servedMemoryRole: rank 1 sends to rank 0 out of such memory, until that kills it.
+func servedMemoryRole(ctx context.Context, w *p2p.World) error {
+	c := w.Comm()
+	if w.Rank() == 1 {
+		mem, err := unix.Mmap(-1, 0, hungSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+		if err != nil {
+			return err
+		}
+		if _, err := userfault.Forget(mem); err != nil {
+			return err
+		}
+		r := c.Isend(0, 1, mem)
+		if err := c.Send(ctx, 0, 2, binary.LittleEndian.AppendUint64(nil, uint64(os.Getpid()))); err != nil {
+			return err
+		}
+		_, err = r.Wait(ctx)
+		return fmt.Errorf("a send out of memory that is not there has ended: %w", err)
+	}
+	var pid [8]byte
+	var r p2p.Request
+	if w.Rank() == 0 {
+		if _, err := c.Recv(ctx, 1, 2, pid[:]); err != nil {
+			return err
+		}
+		r = c.Irecv(1, 1, make([]byte, hungSize))
+	}
+	for range 2000 {
+		if _, err := c.Sendrecv(ctx, 2-w.Rank(), 4, nil, 2-w.Rank(), 4, nil); err != nil {
+			return fmt.Errorf("beside a rank that hangs: %w", err)
+		}
+	}
+	if w.Rank() == 0 {
+		if err := unix.Kill(int(binary.LittleEndian.Uint64(pid[:])), unix.SIGKILL); err != nil {
+			return err
+		}
+		if _, err := r.Wait(ctx); !errors.Is(err, p2p.ErrPeerLost) {
+			return fmt.Errorf("the receive ends with %w", err)
+		}
+	}
+	fmt.Println("survived")
+	return w.Close()
 }

@@ -15,53 +15,54 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 )
 
-// A copy from or to another process waits in the kernel for pages of files, and without end where
-// their file system hangs (NFS, FUSE). With it would wait the device that makes the copy, and its
-// traffic with all. So peers do not copy from and to memory of files, but for those in memory.
+// A copy from or to another process waits in the kernel for pages that it does not have, and
+// without end where a file system hangs (NFS, FUSE) or nobody serves them (userfaultfd). With it
+// would wait the device that makes the copy, and its traffic with all. So peers do not copy from
+// and to such memory.
 
 // span is memory of this process.
 type span struct {
 	lo, hi uint64 // addresses; hi is behind it
-	file   bool   // it is of a file that is not in memory
+	waits  bool   // a copy may wait: it is of a file that is not in memory, or served by a process
 }
 
 // spans is all memory of this process, by address, as it was when somebody last met memory that was
-// not in it. What is mapped later where something else was is taken for that: a file may be copied
-// from then, and memory go as packets.
+// not in it. What is mapped, or comes to be served, later where something else was is taken for
+// that: a file may be copied from then, and memory go as packets.
 var spans atomic.Pointer[[]span]
 
 var lookMu sync.Mutex // held by who reads spans anew
 
-// ofFile reports whether some of b, which is not empty, is of a file that is not in memory.
-func ofFile(b []byte) bool {
+// mayWait reports whether a copy from or to b, which is not empty, may wait without end.
+func mayWait(b []byte) bool {
 	lo := mem.AddrOf(b)
 	hi := lo + uint64(len(b))
-	if file, known := findNow(lo, hi); known {
-		return file
+	if waits, known := findNow(lo, hi); known {
+		return waits
 	}
 	lookMu.Lock()
 	defer lookMu.Unlock()
-	if file, known := findNow(lo, hi); known { // another device has met it
-		return file
+	if waits, known := findNow(lo, hi); known { // another device has met it
+		return waits
 	}
 	list := look()
 	spans.Store(&list)
-	file, _ := find(list, lo, hi)
-	return file
+	waits, _ := find(list, lo, hi)
+	return waits
 }
 
-func findNow(lo, hi uint64) (file, known bool) {
+func findNow(lo, hi uint64) (waits, known bool) {
 	if list := spans.Load(); list != nil {
 		return find(*list, lo, hi)
 	}
 	return false, false
 }
 
-// find reports whether memory of a file is among that from lo to hi, and whether list has all of it
-// up to there.
-func find(list []span, lo, hi uint64) (file, known bool) {
+// find reports whether a copy may wait for some of the memory from lo to hi, and whether list has
+// all of it up to there.
+func find(list []span, lo, hi uint64) (waits, known bool) {
 	for i := sort.Search(len(list), func(i int) bool { return list[i].hi > lo }); i < len(list) && list[i].lo <= lo; i++ {
-		if list[i].file {
+		if list[i].waits {
 			return true, true
 		}
 		if lo = list[i].hi; lo >= hi {
@@ -71,14 +72,30 @@ func find(list []span, lo, hi uint64) (file, known bool) {
 	return false, false
 }
 
-// look reads what memory this process has. Without /proc none is known to be of a file.
+// look reads what memory this process has. Without /proc none is known to be of a file. What is
+// served by userfaultfd only smaps tells, for which the kernel goes through all pages: it is read
+// where this process has such a descriptor.
 func look() []span {
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
-	maps, err := os.ReadFile("/proc/self/maps")
+	table := "/proc/self/maps"
+	if servesPages() {
+		table = "/proc/self/smaps"
+	}
+	maps, err := os.ReadFile(table)
 	if err != nil {
 		return []span{{hi: math.MaxUint64}}
 	}
 	return parseMaps(string(maps), parseMounts(string(mounts)))
+}
+
+// servesPages reports whether this process has a descriptor of userfaultfd(2).
+func servesPages() bool {
+	const dir = "/proc/self/fd/"
+	list, _ := os.ReadDir(dir)
+	return slices.ContainsFunc(list, func(e os.DirEntry) bool {
+		what, _ := os.Readlink(dir + e.Name())
+		return what == "anon_inode:[userfaultfd]"
+	})
 }
 
 // inMemory are the file systems whose files are in memory.
@@ -112,25 +129,40 @@ func hexadecimal(n string) string {
 	return "0" + strconv.FormatUint(k, 16)
 }
 
-// parseMaps returns the memory that /proc/self/maps lists. A file is on a disk or a network unless
-// its device is known to be in memory: one that was unmounted is still mapped.
+// parseMaps returns the memory that /proc/self/maps or smaps lists. A file is on a disk or a
+// network unless its device is known to be in memory: one that was unmounted is still mapped.
 func parseMaps(text string, memory map[string]bool) (list []span) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
-		if len(f) < 5 {
+		if len(f) != 0 && f[0] == "VmFlags:" && len(list) != 0 { // of the mapping that was told last
+			list[len(list)-1].waits = list[len(list)-1].waits || slices.ContainsFunc(f, served)
+		}
+		if len(f) < 5 || strings.HasSuffix(f[0], ":") {
 			continue
 		}
-		s := span{file: f[4] != "0" && !memory[f[3]] && !kernels(f[5:])}
+		s := span{waits: f[4] != "0" && !memory[f[3]] && !kernels(f[5:])}
 		lo, hi, _ := strings.Cut(f[0], "-")
 		s.lo, _ = strconv.ParseUint(lo, 16, 64)
 		s.hi, _ = strconv.ParseUint(hi, 16, 64)
-		if n := len(list) - 1; n >= 0 && list[n].hi == s.lo && list[n].file == s.file {
-			list[n].hi = s.hi
-			continue
-		}
 		list = append(list, s)
 	}
-	return list
+	return joined(list)
+}
+
+// served reports whether a flag of smaps is that of memory that userfaultfd serves: missing pages,
+// those that are written to, or those that are in a file only.
+func served(flag string) bool { return flag == "um" || flag == "uw" || flag == "ui" }
+
+// joined makes one of neighbours that are alike.
+func joined(list []span) (all []span) {
+	for _, s := range list {
+		if n := len(all) - 1; n >= 0 && all[n].hi == s.lo && all[n].waits == s.waits {
+			all[n].hi = s.hi
+		} else {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 func kernels(name []string) bool {

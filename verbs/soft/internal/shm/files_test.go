@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/userfault"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 )
 
@@ -36,26 +37,26 @@ func TestFilesAreFound(t *testing.T) {
 		{0xd00000, 0xe00000, true},
 	}, list)
 	for _, c := range []struct {
-		lo, hi      uint64
-		file, known bool
+		lo, hi       uint64
+		waits, known bool
 	}{
 		{0x500000, 0x500001, false, true}, {0x5fffff, 0x600001, false, true}, {0x600000, 0x700000, false, true},
 		{0x4fffff, 0x500001, true, true}, {0x9fffff, 0xb00001, true, true}, {0xafffff, 0xb00000, true, true}, {0xb00000, 0xc00000, false, true},
 		{0x6fffff, 0x700001, false, false}, {0x780000, 0x800001, false, false}, {0, 1, false, false}, {0xc00000, 0xc00001, false, false},
 	} {
-		file, known := find(list, c.lo, c.hi)
-		require.Equal(t, c.file, file, "%+v", c)
+		waits, known := find(list, c.lo, c.hi)
+		require.Equal(t, c.waits, waits, "%+v", c)
 		require.Equal(t, c.known, known, "%+v", c)
 	}
 }
 
 // TestFilesOfThisProcess looks again where it meets memory that was not there before.
 func TestFilesOfThisProcess(t *testing.T) {
-	require.False(t, ofFile(make([]byte, 1<<20)))
+	require.False(t, mayWait(make([]byte, 1<<20)))
 	private, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, unix.Munmap(private)) }()
-	require.False(t, ofFile(private))
+	require.False(t, mayWait(private))
 	f, err := os.Open("/proc/self/exe")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
@@ -64,8 +65,38 @@ func TestFilesOfThisProcess(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, unix.Munmap(text)) }()
 	spans.Store(&before)
-	ofFile(text) // true unless the program lies in memory
+	mayWait(text) // true unless the program lies in memory
 	lo := mem.AddrOf(text)
 	_, known := find(*spans.Load(), lo, lo+1<<20)
 	require.True(t, known, "a mapping that is new")
+}
+
+// TestServedPages: memory that userfaultfd serves is found, and no other.
+func TestServedPages(t *testing.T) {
+	const smaps = `00500000-00600000 rw-p 00000000 00:00 0
+Size:               1024 kB
+VmFlags: rd wr mr mw me ac sd
+00600000-00700000 rw-p 00000000 00:00 0
+Size:               1024 kB
+VmFlags: rd wr mr mw me ac um sd
+00700000-00800000 rw-p 00000000 00:00 0
+VmFlags: rd wr mr mw me ac uw sd
+`
+	require.Equal(t, []span{{0x500000, 0x600000, false}, {0x600000, 0x800000, true}}, parseMaps(smaps, nil))
+
+	require.False(t, servesPages())
+	mem, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unix.Munmap(mem)) }()
+	fd, err := userfault.Forget(mem[:1<<19])
+	if err != nil {
+		t.Skip("needs userfaultfd: ", err)
+	}
+	defer func() { require.NoError(t, unix.Close(fd)) }()
+	require.True(t, servesPages())
+	list := look()
+	spans.Store(&list)
+	require.True(t, mayWait(mem[:1]))
+	require.False(t, mayWait(mem[1<<19:]))
+	require.False(t, mayWait(make([]byte, 1<<20)))
 }

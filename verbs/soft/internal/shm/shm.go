@@ -130,7 +130,7 @@ func (w *Wire) open() (err error) {
 	if w.watch, err = newWatch(w.notif); err != nil {
 		return err
 	}
-	if err = w.cfg.Regions.Rehome(w.local.piece, ofFile); err != nil {
+	if err = w.cfg.Regions.Rehome(w.local.piece, mayWait); err != nil {
 		return err
 	}
 	var name [12]byte
