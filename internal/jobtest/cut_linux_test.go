@@ -90,12 +90,23 @@ func runIP(args ...string) error {
 // process, which would take its time where processors are short.
 func (w *network) port(rank int, up bool) {
 	w.t.Helper()
+	assert.NoError(w.t, onThread(func() error { return setLink(w.name+"-hub", fmt.Sprint("p", rank), up) }))
+}
+
+// onThread runs f on a thread that ends with it, as f enters a namespace. That is not the main
+// thread, which does not end, and whose namespaces are those of /proc/self.
+func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine: it is in another namespace
-		done <- setLink(w.name+"-hub", fmt.Sprint("p", rank), up)
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			defer runtime.UnlockOSThread()
+			done <- onThread(f)
+			return
+		}
+		done <- f()
 	}()
-	assert.NoError(w.t, <-done)
+	return <-done
 }
 
 // setLink enters a namespace and takes a device there up or down.
