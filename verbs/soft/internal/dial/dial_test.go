@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/tagmatch/tagmatch/internal/buffertest"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -35,24 +36,7 @@ type connEnd struct {
 	*Connector
 	self *wire.Address
 	woke chan struct{}
-	logs *lockedBuffer
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	logs *buffertest.Buffer
 }
 
 func dialTCP(ctx context.Context, a *wire.Address) (net.Conn, error) {
@@ -62,7 +46,7 @@ func dialTCP(ctx context.Context, a *wire.Address) (net.Conn, error) {
 func newConnEnd(t testing.TB, rank uint32, id byte, change ...func(*Config)) *connEnd {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	e := &connEnd{woke: make(chan struct{}, 1), logs: &lockedBuffer{}}
+	e := &connEnd{woke: make(chan struct{}, 1), logs: &buffertest.Buffer{}}
 	e.self = &wire.Address{ID: wire.NewDeviceID(), Rank: rank, TCP: []string{ln.Addr().String()}}
 	e.self.ID[0] = id
 	cfg := Config{Self: e.self, Secret: []byte("secret"), Kind: "tcp", Listener: ln, Dial: dialTCP, Turns: true, Retry: 10 * time.Second,
