@@ -107,8 +107,7 @@
 // through the launcher's store, within a second. Both ends detect the loss of a host or network
 // within Config.PeerTimeout, with or without traffic, also where one direction alone is cut. An
 // interruption of half that time is survived; before Linux 6.15, of a third. A process that is
-// stopped, starved of its processor, or does not receive, is not lost, nor loses others: its host
-// answers.
+// stopped, starved of its processor, or does not receive, is not lost: its host answers.
 //
 // Operations with a lost rank end with a *PeerError, on both sides; others go on with both.
 // Receives and probes from any source end so too, until AckFailures is told of the rank. Dup, Split
