@@ -7,18 +7,15 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/tagmatch/tagmatch/internal/inspect"
 	"github.com/tagmatch/tagmatch/internal/inspect/doors"
 	"github.com/tagmatch/tagmatch/internal/trace"
 	"github.com/tagmatch/tagmatch/internal/trace/timeline"
-	"github.com/tagmatch/tagmatch/internal/trace/tracefile"
 	"github.com/tagmatch/tagmatch/internal/trace/tracing"
 )
 
@@ -69,7 +66,7 @@ func newTrace() *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if read {
-				return failed(writeTrace(c.ErrOrStderr(), out, func() ([]timeline.Rank, error) { return readTraces(args) }))
+				return failed(writeTrace(c.ErrOrStderr(), out, func() ([]timeline.Rank, error) { return tracing.ReadFiles(args) }))
 			}
 			if long <= 0 || long > trace.Longest {
 				return fmt.Errorf("--for %v: give a time above 0, such as 5s, and up to %v", long, trace.Longest)
@@ -145,26 +142,4 @@ func record(ctx context.Context, names []doors.Name, long time.Duration, records
 		stop() // another signal ends this process: ranks may let it wait
 	}
 	return t.End(context.WithoutCancel(ctx))
-}
-
-// readTraces reads files that ranks of a job have left.
-func readTraces(paths []string) (list []timeline.Rank, err error) {
-	of := map[int]string{}
-	for _, path := range paths {
-		a, events, err := tracefile.Read(path)
-		if err != nil {
-			return nil, err
-		}
-		if len(list) != 0 && a.Job != list[0].Job {
-			return nil, fmt.Errorf("%s is of job %s, and %s of job %s: give the files of one job", path, a.Job, paths[0], list[0].Job)
-		}
-		if other, twice := of[a.Rank]; twice {
-			return nil, fmt.Errorf("%s and %s are both of rank %d: give the files of one run", other, path, a.Rank)
-		}
-		of[a.Rank] = path
-		a.Comms = trace.Name(events, inspect.CommOf)
-		list = append(list, timeline.Rank{Answer: a, Events: events})
-	}
-	slices.SortFunc(list, func(a, b timeline.Rank) int { return a.Rank - b.Rank })
-	return list, nil
 }

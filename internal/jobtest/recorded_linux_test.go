@@ -11,10 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/internal/inspect"
-	"github.com/tagmatch/tagmatch/internal/trace"
 	"github.com/tagmatch/tagmatch/internal/trace/timeline"
-	"github.com/tagmatch/tagmatch/internal/trace/tracefile"
+	"github.com/tagmatch/tagmatch/internal/trace/tracing"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -71,13 +69,8 @@ func TestRecorded(t *testing.T) {
 				}
 				require.NotZero(t, r.code)
 				require.Len(t, files, 3)
-				var ranks []timeline.Rank
-				for _, path := range files {
-					a, list, err := tracefile.Read(path)
-					require.NoError(t, err)
-					a.Comms = trace.Name(list, inspect.CommOf)
-					ranks = append(ranks, timeline.Rank{Answer: a, Events: list})
-				}
+				ranks, err := tracing.ReadFiles(files)
+				require.NoError(t, err)
 				require.NoError(t, judgeTraced(timeline.New(ranks)))
 			})
 		}

@@ -98,15 +98,13 @@ func AskJob(ctx context.Context, names []Name, request string) (parts []inspect.
 // AskEach asks ranks at their own doors, as AskJob asks all ranks of a job.
 func AskEach(ctx context.Context, names []Name, request string) []inspect.Part {
 	return each(names, func(n Name) inspect.Part {
-		ctx, cancel := context.WithTimeout(ctx, limit)
-		defer cancel()
 		p := inspect.Part{Rank: n.Rank, PID: n.PID}
-		lines, pid, err := Ask(ctx, n, request)
+		lines, pid, err := askInTime(ctx, n, request)
 		if no, ok := errors.AsType[*refused](err); ok {
 			lines, err = [][]byte{no.line}, nil
 		}
 		if err != nil {
-			p.Why = why(err, cmp.Or(pid, n.PID))
+			p.Why = why(err, pid)
 		}
 		for _, line := range lines {
 			p.Lines = append(p.Lines, line)

@@ -1,6 +1,7 @@
 package doors
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,12 +61,12 @@ var metrics = kind[inspect.Metrics]{inspect.RequestMetrics, decodeMetrics,
 func (k *kind[T]) here(ctx context.Context, names []Name) []T {
 	return each(names, func(n Name) T {
 		var answer T
-		silent := ask(ctx, n, k.request, limit, func(lines [][]byte) (err error) {
+		lines, pid, err := askInTime(ctx, n, k.request)
+		if err == nil {
 			answer, err = k.decode(lines[0], n)
-			return err
-		})
-		if silent != "" {
-			return k.silent(n, host(), silent)
+		}
+		if err != nil {
+			return k.silent(n, host(), why(err, pid))
 		}
 		return answer
 	})
@@ -87,21 +88,13 @@ func each[T any](names []Name, ask func(Name) T) []T {
 	return list
 }
 
-// ask asks one rank, and has take read its answer; silent says why it has not answered, or what
-// take says.
-func ask(ctx context.Context, n Name, request string, limit time.Duration, take func(lines [][]byte) error) (silent string) {
+// askInTime is Ask of a rank that has so long to answer. pid is that of its name where it is not
+// known otherwise.
+func askInTime(ctx context.Context, n Name, request string) (lines [][]byte, pid int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	lines, pid, err := Ask(ctx, n, request)
-	if err == nil {
-		if err = take(lines); err == nil {
-			return ""
-		}
-	}
-	if pid == 0 {
-		pid = n.PID
-	}
-	return why(err, pid)
+	lines, pid, err = Ask(ctx, n, request)
+	return lines, cmp.Or(pid, n.PID), err
 }
 
 // host is empty where the name is not known: the rank is here all the same.

@@ -1,5 +1,5 @@
-// Package tracing asks the ranks of a job to record what they do, and collects the records. It asks
-// all ranks, on all hosts, through one of this host.
+// Package tracing asks the ranks of a job to record what they do, and collects the records, also
+// those that ranks have left in files. It asks all ranks, on all hosts, through one of this host.
 package tracing
 
 import (
