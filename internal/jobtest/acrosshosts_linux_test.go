@@ -67,6 +67,14 @@ func (w *network) startOnHosts(role string, env ...string) {
 	}
 }
 
+// kill ends all ranks, which go on otherwise.
+func (w *network) kill() {
+	for _, p := range w.ranks {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+	}
+}
+
 // lookFrom looks from inside of a host.
 func (w *network) lookFrom(host int) (l looked) {
 	w.t.Helper()
@@ -138,10 +146,7 @@ func TestLookAcrossHosts(t *testing.T) {
 	w.lookUntil(2, func(l looked) bool {
 		return !slices.ContainsFunc(l.States, func(s inspect.State) bool { return s.Silent != "" })
 	})
-	for _, p := range w.ranks {
-		_ = p.cmd.Process.Kill()
-		_ = p.cmd.Wait()
-	}
+	w.kill()
 }
 
 // TestKilledWhileLookedAt kills a rank while all are looked at through others, again and again. The
@@ -154,13 +159,7 @@ func TestKilledWhileLookedAt(t *testing.T) {
 	for range kills {
 		const n = 4
 		j := newStarted(t, n)
-		var ranks []*rankProcess
-		for r := range n {
-			ranks = append(ranks, j.rank(r, "ringwithout"))
-		}
-		for _, p := range ranks {
-			p.hear(t, "killed while looked at", "ready")
-		}
+		ranks := j.ring("killed while looked at")
 		names := doorsOf(t, j.mark)
 		require.Len(t, names, n)
 		looks := func() (last string) { // what is known of the one that is killed
@@ -189,13 +188,7 @@ func TestKilledWhileLookedAt(t *testing.T) {
 			}
 			require.False(t, time.Now().After(end), last)
 		}
-		for _, p := range ranks[:n-1] {
-			_, _ = p.in.Write([]byte("end\n"))
-		}
-		for _, p := range ranks[:n-1] {
-			p.hear(t, "killed while looked at", "well")
-			require.NoError(t, p.cmd.Wait(), "rank %d: %s", p.rank, &p.err)
-		}
+		endRing(t, "killed while looked at", ranks[:n-1])
 	}
 }
 

@@ -39,6 +39,28 @@ func (j *started) rank(rank int, role string) *rankProcess {
 	return p.start(j.t)
 }
 
+// ring starts all ranks of ringWithoutRole, and waits until they are ready.
+func (j *started) ring(what string) (ranks []*rankProcess) {
+	for r := range j.size {
+		ranks = append(ranks, j.rank(r, "ringwithout"))
+	}
+	for _, p := range ranks {
+		p.hear(j.t, what, "ready")
+	}
+	return ranks
+}
+
+// endRing ends the ranks of ringWithoutRole that are in the ring, without the last one.
+func endRing(t *testing.T, what string, ranks []*rankProcess) {
+	for _, p := range ranks {
+		_, _ = p.in.Write([]byte("end\n"))
+	}
+	for _, p := range ranks {
+		p.hear(t, what, "well")
+		require.NoError(t, p.cmd.Wait(), "rank %d: %s", p.rank, &p.err)
+	}
+}
+
 // TestLookedIntoWhileJoining looks at ranks that wait in Init for others, which then come.
 func TestLookedIntoWhileJoining(t *testing.T) {
 	j := newStarted(t, 4)

@@ -192,10 +192,7 @@ func TestTraceAcrossHosts(t *testing.T) {
 		require.Equal(t, fmt.Sprint("host", i), c.Host)
 		require.True(t, c.Within >= 0 && max(c.Offset, -c.Offset) <= c.Within+1, c)
 	}
-	for _, p := range w.ranks {
-		_ = p.cmd.Process.Kill()
-		_ = p.cmd.Wait()
-	}
+	w.kill()
 }
 
 // TestTracedWhileStopped: where a rank is stopped none records, and the next trace is not told that
@@ -203,13 +200,7 @@ func TestTraceAcrossHosts(t *testing.T) {
 func TestTracedWhileStopped(t *testing.T) {
 	const n, last = 4, 3
 	j := newStarted(t, n)
-	var started []*rankProcess
-	for r := range n {
-		started = append(started, j.rank(r, "ringwithout"))
-	}
-	for _, p := range started {
-		p.hear(t, "traced", "ready")
-	}
+	started := j.ring("traced")
 	names := doorsOf(t, j.mark)
 	victim := started[last].cmd.Process
 	require.NoError(t, victim.Signal(syscall.SIGSTOP))
@@ -236,11 +227,5 @@ func TestTracedWhileStopped(t *testing.T) {
 	for _, r := range ranks {
 		require.Len(t, r.Events, r.Records)
 	}
-	for _, p := range started[:last] {
-		_, _ = p.in.Write([]byte("end\n"))
-	}
-	for _, p := range started[:last] {
-		p.hear(t, "traced", "well")
-		require.NoError(t, p.cmd.Wait(), "rank %d: %s", p.rank, &p.err)
-	}
+	endRing(t, "traced", started[:last])
 }
