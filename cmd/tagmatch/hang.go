@@ -45,11 +45,12 @@ func diagnosisText(now, before []inspect.State) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// ofGroups finds the doors of ranks by their process groups: the rank may be behind a shell.
+// ofGroups finds the doors of ranks by their process groups: the rank may be behind a shell. Root
+// sees names of all users, and believes those of the processes' own.
 func ofGroups(groups []int) ([]doors.Name, error) {
 	names, err := doors.Find()
 	return slices.DeleteFunc(names, func(n doors.Name) bool {
 		group, err := syscall.Getpgid(n.PID)
-		return err != nil || !slices.Contains(groups, group)
+		return err != nil || !slices.Contains(groups, group) || !n.Runs()
 	}), err
 }

@@ -163,3 +163,20 @@ func untilStill(t *testing.T, launcher int, least time.Duration) {
 		return doors.LookForRest(t.Context(), names, least, false).For >= least
 	}, testlevel.Patience(2*time.Minute), 500*time.Millisecond)
 }
+
+// TestDoorsOfStrangers: a socket that another user has named after a rank of a job is none of the
+// job's doors. The name alone decides that, so this process has both.
+func TestDoorsOfStrangers(t *testing.T) {
+	own := doors.Name{UID: os.Geteuid(), Job: "own" + strconv.Itoa(os.Getpid()), PID: os.Getpid()}
+	forged := own
+	forged.UID++
+	for _, n := range []doors.Name{own, forged} {
+		d, err := doors.Open(n, doors.Refuse)
+		require.NoError(t, err)
+		defer d.Close()
+	}
+	names, err := ofGroups([]int{syscall.Getpgrp()})
+	require.NoError(t, err)
+	require.Contains(t, names, own)
+	require.NotContains(t, names, forged)
+}

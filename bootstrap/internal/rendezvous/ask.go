@@ -2,7 +2,9 @@ package rendezvous
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"time"
 )
 
 // A rank asks all ranks something, itself included: ASK goes to rank 0, which passes it on, and
@@ -12,6 +14,10 @@ import (
 // A process that is stopped reads nothing, and what fills its connection would end that. So a rank
 // has at most mostAsked questions that it has not replied to, and so has rank 0: each ASK comes
 // back to who asked, which says that rank 0 has taken it.
+//
+// A rank may ask without pause, in error or in malice. Of one rank another one has at most mostOfOne
+// questions, so that others can ask too, and after each answer it rests for as long as that took.
+// Rank 0 rests too before it takes the next question of the same rank.
 
 // MaxQuestion and MaxReply bound what is asked and answered, in bytes.
 const (
@@ -21,7 +27,11 @@ const (
 
 const (
 	mostAsked   = 8
+	mostOfOne   = mostAsked / 2
 	mostReplies = 8 << 20 // bytes of replies that wait for one asker at rank 0; what comes then is dropped
+
+	longestRest = 100 * time.Millisecond // after an answer
+	restPerRank = time.Microsecond       // of rank 0 after a question, which is passed on to each
 )
 
 // Reply is the answer of a rank, or Why it has none: then Body is empty.
@@ -39,7 +49,7 @@ const (
 	WhyEnded   = "its process ended, or its connection was closed without a goodbye" // a part of Why
 )
 
-// asking is what an Endpoint asks, and what it is asked. Its zero value is ready.
+// asking is what an Endpoint asks, and what it is asked.
 type asking struct {
 	mu       sync.Mutex // guards the fields below
 	answer   func(question string) []byte
@@ -48,8 +58,9 @@ type asking struct {
 	untaken  map[uint32]struct{} // numbers of questions that rank 0 has not taken yet
 	serving  int                 // answers that are being made
 	closed   bool
-	making   sync.Mutex     // held while an answer is made
-	replying sync.WaitGroup // serving, as goroutines
+	making   chan struct{}  // holds a token while an answer is made, and in the rest after it
+	over     chan struct{}  // closed by close
+	replying sync.WaitGroup // serving, and who rests, as goroutines
 }
 
 // inquiry is a question that waits for replies.
@@ -149,14 +160,26 @@ func (e *Endpoint) asked(m *askMsg) {
 		return
 	}
 	a.serving++
-	a.replying.Go(func() {
-		r := &replyMsg{rank: m.rank, number: m.number}
-		r.body, r.why = e.answered(m.question)
-		a.mu.Lock()
-		a.serving--
-		a.mu.Unlock()
-		_ = e.up.send(r) // who has lost rank 0 is not heard any more
-	})
+	a.replying.Go(func() { e.serve(m) })
+}
+
+// serve replies to a question, and rests.
+func (e *Endpoint) serve(m *askMsg) {
+	a := &e.asking
+	a.making <- struct{}{}
+	defer func() { <-a.making }()
+	began := time.Now()
+	r := &replyMsg{rank: m.rank, number: m.number}
+	r.body, r.why = e.answered(m.question)
+	took := time.Since(began)
+	a.mu.Lock()
+	a.serving--
+	a.mu.Unlock()
+	_ = e.up.send(r) // who has lost rank 0 is not heard any more
+	select {
+	case <-time.After(min(took, longestRest)):
+	case <-a.over:
+	}
 }
 
 func (e *Endpoint) answered(question string) (body []byte, why string) {
@@ -167,8 +190,6 @@ func (e *Endpoint) answered(question string) (body []byte, why string) {
 	if answer == nil {
 		return nil, WhyDeaf
 	}
-	a.making.Lock()
-	defer a.making.Unlock()
 	if body = answer(question); len(body) > MaxReply {
 		return nil, "has more to say than fits into a reply"
 	}
@@ -202,6 +223,7 @@ func (a *asking) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.closed = true
+	close(a.over)
 	for _, q := range a.waiting {
 		q.kick()
 	}
@@ -210,10 +232,23 @@ func (a *asking) close() {
 // cost is about the bytes that it takes in a queue.
 func (m *replyMsg) cost() int { return len(m.body) + len(m.why) + 128 }
 
+// owed is a reply that a rank owes another one.
+type owed struct{ rank, number uint32 }
+
+// owesTo counts the replies that it owes a rank.
+func (s *seat) owesTo(rank int) (n int) {
+	for _, o := range s.owes {
+		if o.rank == uint32(rank) {
+			n++
+		}
+	}
+	return n
+}
+
 // askLocked passes a question on, and replies for ranks that do not get it.
 func (h *hub) askLocked(rank int, m *askMsg) {
 	m = &askMsg{uint32(rank), m.number, m.question}
-	asker := h.seats[rank].member
+	asker, q := h.seats[rank].member, owed{m.rank, m.number}
 	for r := range h.seats {
 		s, why := &h.seats[r], ""
 		switch {
@@ -221,10 +256,10 @@ func (h *hub) askLocked(rank int, m *askMsg) {
 			why = s.lost
 		case s.gone:
 			why = WhyLeft
-		case s.asked >= mostAsked:
+		case len(s.owes) >= mostAsked || s.owesTo(rank) >= mostOfOne:
 			why = WhyUnheard
 		default:
-			s.asked++
+			s.owes = append(s.owes, q)
 			s.member.deliver(m)
 			continue
 		}
@@ -232,13 +267,15 @@ func (h *hub) askLocked(rank int, m *askMsg) {
 	}
 }
 
-// replyLocked passes a reply on to who has asked. One to nothing is a broken protocol.
+// replyLocked passes a reply on to who has asked. One to what it was not asked is a broken
+// protocol.
 func (h *hub) replyLocked(rank int, m *replyMsg) bool {
 	s := &h.seats[rank]
-	if s.asked == 0 || int64(m.rank) >= int64(h.size) {
+	i := slices.Index(s.owes, owed{m.rank, m.number})
+	if i < 0 {
 		return false
 	}
-	s.asked--
+	s.owes = slices.Delete(s.owes, i, i+1)
 	if asker := &h.seats[m.rank]; !asker.gone {
 		asker.member.deliver(&replyMsg{uint32(rank), m.number, m.why, m.body})
 	}

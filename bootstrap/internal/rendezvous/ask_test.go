@@ -3,10 +3,12 @@ package rendezvous
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -83,15 +85,17 @@ func TestAskOfOneThatHangs(t *testing.T) {
 		served.Add(1)
 		return nil
 	})
-	for range mostAsked {
-		said, err := askAll(ctx, list[1], "q", 2)
-		require.NoError(t, err)
-		require.NotContains(t, said, 2)
-	}
-	for range 1000 {
-		said, err := askAll(ctx, list[1], "q", 4)
-		require.NoError(t, err)
-		require.Equal(t, map[int]string{0: "q 0", 1: "q 1", 2: WhyUnheard}, said)
+	for _, asker := range []int{1, 0} { // what one asks does not keep the other from asking
+		for range mostOfOne {
+			said, err := askAll(ctx, list[asker], "q", 2)
+			require.NoError(t, err)
+			require.NotContains(t, said, 2)
+		}
+		for range 1000 {
+			said, err := askAll(ctx, list[asker], "q", 4)
+			require.NoError(t, err)
+			require.Equal(t, map[int]string{0: "q 0", 1: "q 1", 2: WhyUnheard}, said)
+		}
 	}
 	goOn()
 	require.Eventually(t, func() bool {
@@ -99,6 +103,45 @@ func TestAskOfOneThatHangs(t *testing.T) {
 		return err == nil && said[2] == ""
 	}, testlevel.Patience(30*time.Second), time.Millisecond)
 	require.Greater(t, int(served.Load()), mostAsked)
+}
+
+// TestAskWithoutPause: of its time a rank spends no more than half on what it is asked.
+func TestAskWithoutPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list, made := NewLocal(2), 0
+		defer closeAll(t, list)
+		const takes, long = 10 * time.Millisecond, time.Second
+		list[1].Answer(func(string) []byte {
+			time.Sleep(takes)
+			made++
+			return nil
+		})
+		for began := time.Now(); time.Since(began) < long; {
+			_, err := askAll(t.Context(), list[0], "q", 3)
+			require.NoError(t, err)
+		}
+		require.InDelta(t, long/takes/2, made, 1)
+	})
+}
+
+// TestQuestionsArePaced: rank 0 takes the questions of a rank one after the other, with a rest that
+// is as long as there are ranks to pass them on to.
+func TestQuestionsArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := NewLocal(50)
+		defer closeAll(t, list)
+		near, far := net.Pipe()
+		var reads sync.WaitGroup
+		reads.Go(func() { newRemote(newFramer(near), nil, 0).read(t.Context(), 1, hubOf(list[0])) })
+		began, asks := time.Now(), newFramer(far)
+		const questions = 1000
+		for i := range uint32(questions) {
+			require.NoError(t, asks.write(&askMsg{number: i}))
+		}
+		require.NoError(t, asks.write(&byeMsg{}))
+		reads.Wait()
+		require.GreaterOrEqual(t, time.Since(began), questions*50*restPerRank)
+	})
 }
 
 // TestAskWithoutRankZero: where rank 0 takes no questions a rank asks no more than a few, and gets
@@ -151,13 +194,16 @@ func TestRepliesToNothing(t *testing.T) {
 	defer closeAll(t, list)
 	require.ErrorIs(t, list[1].up.send(&replyMsg{}), ErrProtocol)
 	h := hubOf(list[0])
-	h.seats[1].asked = 3
-	require.ErrorIs(t, list[1].up.send(&replyMsg{rank: 2}), ErrProtocol)
+	h.seats[1].owes = []owed{{0, 1}, {0, 1}, {0, 1}}
+	for _, other := range []*replyMsg{{rank: 2, number: 1}, {rank: 1, number: 1}, {rank: 0, number: 2}} {
+		require.ErrorIs(t, list[1].up.send(other), ErrProtocol)
+	}
 	_, q, err := list[0].asking.begin(2)
 	require.NoError(t, err)
 	for range 3 {
 		require.NoError(t, list[1].up.send(&replyMsg{rank: 0, number: 1, body: []byte("x")}))
 	}
+	require.ErrorIs(t, list[1].up.send(&replyMsg{rank: 0, number: 1}), ErrProtocol)
 	replies, more, err := list[0].asking.take(q)
 	require.NoError(t, err)
 	require.Len(t, replies, 1)

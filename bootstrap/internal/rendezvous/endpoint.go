@@ -60,7 +60,8 @@ type Endpoint struct {
 func newEndpoint(rank, size int, info Info) *Endpoint {
 	return &Endpoint{rank: rank, size: size, info: info, table: map[string][][]byte{}, fencing: make(chan struct{}, 1),
 		broken: make(chan struct{}), aborted: make(chan AbortInfo, 1),
-		losses: make(chan Loss, 2*size), patience: giveUpWait, told: make([]uint8, size)}
+		losses: make(chan Loss, 2*size), patience: giveUpWait, told: make([]uint8, size),
+		asking: asking{making: make(chan struct{}, 1), over: make(chan struct{})}}
 }
 
 func (e *Endpoint) Rank() int                 { return e.rank }

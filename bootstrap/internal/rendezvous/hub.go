@@ -46,7 +46,7 @@ type seat struct {
 	lost    string // why it is gone without having left; empty: it is not
 	inFence bool
 	relayed bool // gets RELEASE from its parent
-	asked   int  // questions that it has not replied to
+	owes    []owed
 }
 
 // member is the hub's connection to a rank. Its methods are called with the hub's lock held and

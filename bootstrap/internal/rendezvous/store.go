@@ -334,8 +334,11 @@ func (m *remote) read(ctx context.Context, rank int, h *hub) {
 			h.lost(rank, fmt.Sprintf("broke the rendezvous protocol: %v out of turn", msg.kind()))
 			return
 		}
-		if msg.kind() == kindBye {
+		switch msg.kind() {
+		case kindBye:
 			return
+		case kindAsk:
+			time.Sleep(time.Duration(h.size) * restPerRank)
 		}
 	}
 }

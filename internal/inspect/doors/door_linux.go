@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -55,6 +56,18 @@ func find(table []byte, uid int) (list []Name) {
 	}
 	sortNames(list)
 	return list
+}
+
+// Runs reports whether n's process is one of n's user. Any user can give a socket a name with the
+// number of another one's process.
+func (n Name) Runs() bool {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.PID)) // gone: nothing is in it
+	for line := range strings.Lines(string(status)) {
+		if f := strings.Fields(line); len(f) == 5 && f[0] == "Uid:" { // real, effective, saved, of files
+			return f[2] == strconv.Itoa(n.UID)
+		}
+	}
+	return false
 }
 
 // Process says why a process does not answer, as /proc has it.

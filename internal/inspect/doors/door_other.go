@@ -13,3 +13,6 @@ func Find() ([]Name, error) { return nil, errUnsupported }
 
 // Process is of a system that has doors.
 func Process(int) string { return errUnsupported.Error() }
+
+// Runs is of a system that has doors.
+func (n Name) Runs() bool { return false }

@@ -1,6 +1,8 @@
 package timeline
 
 import (
+	"cmp"
+	"container/heap"
 	"slices"
 
 	"github.com/tagmatch/tagmatch/internal/trace"
@@ -81,9 +83,19 @@ func (r *reader) wake(c *call) {
 }
 
 func (r *reader) endCall(name uint64, c *call) {
-	c.End = r.now
-	r.did.Calls = append(r.did.Calls, c.Slice)
-	list := slices.DeleteFunc(r.waits[name], func(o *call) bool { return o == c })
+	r.endCalls(name, func(o *call) bool { return o == c })
+}
+
+// endCalls ends those of the calls that wait for something of which that is so.
+func (r *reader) endCalls(name uint64, so func(*call) bool) {
+	list := slices.DeleteFunc(r.waits[name], func(c *call) bool {
+		if !so(c) {
+			return false
+		}
+		c.End = r.now
+		r.did.Calls = append(r.did.Calls, c.Slice)
+		return true
+	})
 	if len(list) == 0 {
 		delete(r.waits, name)
 	} else {
@@ -91,17 +103,43 @@ func (r *reader) endCall(name uint64, c *call) {
 	}
 }
 
-// lanes divides slices, in order of their begins, among as few tracks as there are at a time.
+// lanes divides slices, in order of their begins, among as few tracks as there are at a time. Each
+// gets the first one that is free.
 func lanes(list []Slice) (tracks [][]Slice) {
-next:
+	var busy, free lanesHeap
 	for _, s := range list {
-		for i, lane := range tracks {
-			if lane[len(lane)-1].End <= s.Begin {
-				tracks[i] = append(lane, s)
-				continue next
-			}
+		for len(busy) > 0 && busy[0].until <= s.Begin {
+			heap.Push(&free, lane{number: heap.Pop(&busy).(lane).number})
 		}
-		tracks = append(tracks, []Slice{s})
+		l := lane{until: s.End, number: len(tracks)}
+		if len(free) > 0 {
+			l.number = heap.Pop(&free).(lane).number
+		} else {
+			tracks = append(tracks, nil)
+		}
+		tracks[l.number] = append(tracks[l.number], s)
+		heap.Push(&busy, l)
 	}
 	return tracks
+}
+
+// lane is a track.
+type lane struct {
+	until  int64 // when its last slice ends; 0 of those that are free
+	number int
+}
+
+// lanesHeap is a heap, with the one on top that is free first.
+type lanesHeap []lane
+
+func (h lanesHeap) Len() int      { return len(h) }
+func (h lanesHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h lanesHeap) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(h[i].until, h[j].until), h[i].number-h[j].number) < 0
+}
+func (h *lanesHeap) Push(x any) { *h = append(*h, x.(lane)) }
+func (h *lanesHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
 }

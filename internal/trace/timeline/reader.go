@@ -12,13 +12,27 @@ type reader struct {
 	offset   int64                 // from its clock to that of the Timeline
 	now      int64                 // of the record
 	outs     []*Message            // that this rank has sent
-	arrivals map[int][]*Message    // by sender, in their order
-	begun    map[uint64]*Message   // by Op, those of trace.Begun that are not received yet
+	arrivals map[int]*arrivals     // by sender
+	begun    map[uint64]begun      // by Op, those of trace.Begun that are not received yet
 	ops      map[uint64]*operation // that have not ended
 	came     map[uint64]*Message   // by Seq, those that no receive has ended with
 	waits    map[uint64][]*call    // by Op, those that have not ended
 	asleep   int64                 // since when; 0: nobody is
 	did      Activity
+}
+
+// arrivals is messages of one sender, in their order.
+type arrivals struct {
+	list []*Message
+	// late has a place for each of list, and one more: what is to be added to the Number of that
+	// message and of all behind it. So a cost that is told late takes two sums, however many have come.
+	late []uint64
+}
+
+// begun is a message of trace.Begun, with its place in arrivals.
+type begun struct {
+	*Message
+	at int
 }
 
 // operation is a send or a receive.
@@ -42,7 +56,7 @@ type call struct {
 }
 
 func newReader(rank *Rank, offset int64) *reader {
-	return &reader{rank: rank, offset: offset, arrivals: map[int][]*Message{}, begun: map[uint64]*Message{},
+	return &reader{rank: rank, offset: offset, arrivals: map[int]*arrivals{}, begun: map[uint64]begun{},
 		ops: map[uint64]*operation{}, came: map[uint64]*Message{}, waits: map[uint64][]*call{}}
 }
 
@@ -148,7 +162,7 @@ func (r *reader) readMessage(e *trace.Record) {
 	case trace.Begun:
 		m := r.added(e)
 		m.Matched, m.Device = r.now, true
-		r.begun[e.Op] = m
+		r.begun[e.Op] = begun{m, len(r.arrivals[m.From].list) - 1}
 	case trace.Matched:
 		m := r.arrived(e, Rendezvous)
 		m.Matched, m.Reads, m.Device = r.now, r.now, true
@@ -171,35 +185,45 @@ func (r *reader) arrived(e *trace.Record, protocol string) (m *Message) {
 
 func (r *reader) added(e *trace.Record) *Message {
 	m := &Message{From: int(e.Peer), To: r.rank.Rank, Number: e.Number, Arrived: r.now}
-	r.arrivals[m.From] = append(r.arrivals[m.From], m)
+	a := r.arrivals[m.From]
+	if a == nil {
+		a = &arrivals{late: make([]uint64, 1)}
+		r.arrivals[m.From] = a
+	}
+	a.list, a.late = append(a.list, m), append(a.late, 0)
 	return m
 }
 
 // charged is a message of trace.Begun, whose cost is known now. Where the device had matched it
 // before the first record it came before all others, and has no Number.
 func (r *reader) charged(e *trace.Record) *Message {
-	m, list := r.begun[e.Op], r.arrivals[int(e.Peer)]
-	first := max(slices.Index(list, m), 0)
-	if m == nil || m.From != int(e.Peer) { // the latter is damaged
-		m = &Message{From: int(e.Peer), To: r.rank.Rank}
+	b, from := r.begun[e.Op], 0
+	if b.Message == nil || b.From != int(e.Peer) { // the latter is damaged
+		b.Message = &Message{From: int(e.Peer), To: r.rank.Rank}
 	} else {
+		from = b.at
 		delete(r.begun, e.Op)
 	}
-	for _, later := range list[first:] {
-		later.Number += e.Number
+	if a := r.arrivals[int(e.Peer)]; a != nil {
+		a.late[from] += e.Number
+		a.late[len(a.list)] -= e.Number // those that come from now on know of it
 	}
-	return m
+	return b.Message
 }
 
 // ins are the messages that have come, but for those whose Number is not known as a message before
 // them was not received yet.
 func (r *reader) ins() (all []*Message) {
-	for _, list := range r.arrivals {
-		i := slices.IndexFunc(list, func(m *Message) bool { return m.Protocol == "" })
-		if i >= 0 {
-			list = list[:i]
+	for _, a := range r.arrivals {
+		late := uint64(0)
+		for i, m := range a.list {
+			if m.Protocol == "" {
+				break
+			}
+			late += a.late[i]
+			m.Number += late
+			all = append(all, m)
 		}
-		all = append(all, list...)
 	}
 	return all
 }
@@ -228,11 +252,10 @@ func (r *reader) operation(e *trace.Record, name string) *operation {
 // end ends an operation, and the calls that wait for it: they go on as soon as they are awake.
 func (r *reader) end(name uint64, op *operation) {
 	r.endReads(op)
-	for _, c := range slices.Clone(r.waits[name]) {
-		if c.over = true; c.asleep == 0 {
-			r.endCall(name, c)
-		}
-	}
+	r.endCalls(name, func(c *call) bool {
+		c.over = true
+		return c.asleep == 0
+	})
 	delete(r.ops, name)
 }
 
@@ -259,11 +282,11 @@ func (r *reader) finish() {
 	for _, op := range r.ops {
 		r.endReads(op)
 	}
-	for name, calls := range r.waits {
-		for _, c := range slices.Clone(calls) {
+	for name := range r.waits {
+		r.endCalls(name, func(c *call) bool {
 			r.wake(c)
-			r.endCall(name, c)
-		}
+			return true
+		})
 	}
 	if r.asleep != 0 {
 		r.did.Sleeps = append(r.did.Sleeps, Slice{Name: "asleep", Begin: r.asleep, End: r.now, Peer: -1})

@@ -124,3 +124,29 @@ func TestCut(t *testing.T) {
 	require.Equal(t, []int{1, 1, 1}, []int{len(a.Reads), len(a.DeviceReads), len(a.Sleeps)})
 	require.Equal(t, 2, written(t, line).Names["parked"])
 }
+
+// TestManyAtOnce: records of which each has to do with all before it, as a rank that means harm
+// makes them, are read in good time.
+func TestManyAtOnce(t *testing.T) {
+	const many = 1 << 20
+	var events []trace.Record
+	for i := range uint64(many) { // messages of which nothing is known until all have come
+		events = append(events, trace.Record{Kind: trace.Begun, Op: i + 1, Peer: 1, Number: 5})
+	}
+	for i := range uint64(many) {
+		events = append(events, trace.Record{Kind: trace.Received, Op: i + 1, Peer: 1, Number: 3, Device: true})
+	}
+	for range many { // calls that wait for the same, until it ends
+		events = append(events, trace.Record{Kind: trace.Wait, Op: 1})
+	}
+	events = append(events, trace.Record{Kind: trace.Ended, Op: 1})
+	for range many { // and until the end of the recording
+		events = append(events, trace.Record{Kind: trace.Wait, Op: 2})
+	}
+	line := New([]Rank{rank(0, 1000, events...)})
+	require.Len(t, line.Messages, many)
+	require.EqualValues(t, 5+3, line.Messages[0].Number)
+	require.EqualValues(t, 5+3*many, line.Messages[many-1].Number)
+	require.Len(t, line.Activities[0].Calls, 2*many)
+	require.Len(t, lanes(line.Activities[0].Calls), many)
+}
