@@ -76,7 +76,7 @@ type handler Transport
 func (h *handler) Complete(wc *verbs.WC) (again bool) {
 	t := (*Transport)(h)
 	if t.Usual(wc) {
-		return true
+		return t.Return(wc)
 	}
 	if !links.IsRecv(wc.WRID) {
 		t.Sent(wc)

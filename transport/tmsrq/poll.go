@@ -50,7 +50,7 @@ type handler Transport
 func (h *handler) Complete(wc *verbs.WC) (again bool) {
 	t := (*Transport)(h)
 	if wc.Opcode == t.usual && wc.Flags == 0 && t.Usual(wc) {
-		return true // an unexpected eager message
+		return t.Return(wc) // an unexpected eager message
 	}
 	if links.IsRecv(wc.WRID) {
 		return t.untagged(wc)

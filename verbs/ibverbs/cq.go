@@ -85,20 +85,33 @@ func (c *compQueue) Drain(h verbs.Handler, most int) (int, error) {
 	}
 	c.stop = false
 	n := 0
+	if len(c.left) > 0 {
+		n = c.handLeft(h, most)
+	}
+	for n < most && !c.stop && c.fault == nil {
+		asked := min(batch, most-n)
+		got, err := c.poll(asked)
+		if got > 0 {
+			n += c.hand(h, got)
+		}
+		if err != nil {
+			return n, errors.Join(c.fault, err)
+		}
+		if got < asked {
+			break
+		}
+	}
+	return n, c.fault
+}
+
+// handLeft hands over what was polled before a Stop.
+func (c *compQueue) handLeft(h verbs.Handler, most int) (n int) {
 	for ; n < min(len(c.left), most) && !c.stop; n++ {
 		c.wc = c.left[n]
 		h.Complete(&c.wc)
 	}
 	c.left = slices.Delete(c.left, 0, n)
-	for n < most && !c.stop && c.fault == nil {
-		asked := min(batch, most-n)
-		got, err := c.poll(asked)
-		n += c.hand(h, got)
-		if err != nil || got < asked {
-			return n, errors.Join(c.fault, err)
-		}
-	}
-	return n, c.fault
+	return n
 }
 
 // poll polls completions into the device's memory, where they are valid until the next poll.
@@ -126,9 +139,10 @@ func (p *port) errOverrun() error {
 // hand hands over completions that were polled, and returns how many. It keeps what the handler has
 // stopped before. One of a kind that libibverbs does not know ends the queue.
 func (c *compQueue) hand(h verbs.Handler, got int) int {
-	m, n := c.d.mem, 0
-	for i := range got {
-		if c.fault = c.translate(&m.completions[i], &m.tm[i]); c.fault != nil {
+	m, n := c.d.mem.shared, 0
+	for i := range m.completions[:got] {
+		if err := c.translate(&m.completions[i], &m.tm[i]); err != nil {
+			c.fault = err
 			break
 		}
 		if c.stop {
@@ -143,24 +157,27 @@ func (c *compQueue) hand(h verbs.Handler, got int) int {
 
 // translate fills wc with what is valid: after an error not more than four fields, and tag and priv
 // beside a match alone. Of a rendezvous that is left to software all is valid but the opcode, which
-// mlx5 has not for each. The flag GRH says something about UD alone (ibv_poll_cq(3)).
+// mlx5 has not for each. The flag GRH says something about UD alone (ibv_poll_cq(3)). It sets each
+// field but Data, which stays nil: see fill.
 func (c *compQueue) translate(w *abi.WC, tm *abi.WCTMInfo) error {
-	c.wc = verbs.WC{WRID: w.WRID, Status: verbs.WCStatus(w.Status), QPNum: w.QPNum, VendorErr: w.VendorErr}
+	wc := &c.wc
+	wc.WRID, wc.Status, wc.QPNum, wc.VendorErr = w.WRID, verbs.WCStatus(w.Status), w.QPNum, w.VendorErr
+	wc.Opcode, wc.Flags, wc.ByteLen, wc.Imm, wc.Priv, wc.Tag = 0, 0, 0, 0, 0, 0
 	op := verbs.WCOpcode(w.Opcode)
 	switch {
-	case c.wc.Status == verbs.WCTMRndvIncomplete:
+	case wc.Status == verbs.WCTMRndvIncomplete:
 		op = verbs.WCTMRecv
-	case c.wc.Status != verbs.WCSuccess:
+	case wc.Status != verbs.WCSuccess:
 		return nil
 	case op > verbs.WCTSO && op < verbs.WCRecv || op > verbs.WCTMNoTag:
 		return fail("poll_cq", syscall.EPROTO, fmt.Sprintf("a completion with the unknown opcode %d", op))
 	}
-	c.wc.Opcode, c.wc.Flags, c.wc.ByteLen = op, verbs.WCFlags(w.WCFlags)&^verbs.WCFlagGRH, w.ByteLen
-	if c.wc.Flags&verbs.WCFlagTMMatch != 0 {
-		c.wc.Tag, c.wc.Priv = tm.Tag, tm.Priv
+	wc.Opcode, wc.Flags, wc.ByteLen = op, verbs.WCFlags(w.WCFlags)&^verbs.WCFlagGRH, w.ByteLen
+	if wc.Flags&verbs.WCFlagTMMatch != 0 {
+		wc.Tag, wc.Priv = tm.Tag, tm.Priv
 	}
-	if c.wc.Flags&verbs.WCFlagWithImm != 0 {
-		c.wc.Imm = hostOrder(w.ImmData)
+	if wc.Flags&verbs.WCFlagWithImm != 0 {
+		wc.Imm = hostOrder(w.ImmData)
 	}
 	return nil
 }

@@ -1,9 +1,11 @@
 package ibverbs
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -137,14 +139,15 @@ func TestMapping(t *testing.T) {
 	m, err := newMapping(perRequest, inline)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, unmap(m.all)) }()
-	require.Len(t, m.sges, batch*perRequest)
-	require.Len(t, m.inline, batch*inline)
-	for i := range m.inline {
-		m.inline[i] = 0xff
-	}
-	for i := range m.sges {
-		require.Zero(t, m.sges[i])
-		m.sges[i] = abi.SGE{Addr: ^uint64(0), Length: ^uint32(0), LKey: ^uint32(0)}
+	for i := range batch {
+		require.Len(t, m.sges[i], perRequest)
+		require.Len(t, m.inline[i], inline)
+		require.Equal(t, make([]byte, inline), m.inline[i])
+		copy(m.inline[i], bytes.Repeat([]byte{0xff}, inline))
+		for j := range m.sges[i] {
+			require.Zero(t, m.sges[i][j])
+			m.sges[i][j] = abi.SGE{Addr: ^uint64(0), Length: ^uint32(0), LKey: ^uint32(0)}
+		}
 	}
 	require.Zero(t, *m.shared)
 	require.Zero(t, index(&m.sends[0], batch, addr(&m.sends[0])))
@@ -196,4 +199,29 @@ func TestHostOrder(t *testing.T) {
 	require.Equal(t, uint32(0x04030201), hostOrder(0x01020304), "tests run on little-endian machines")
 	require.Equal(t, "mlx5_0", text([]byte("mlx5_0\x00rest")))
 	require.Contains(t, lockedMemory(), "ulimit -l")
+}
+
+// TestSendable: a request is filled in exactly where the rules of RC have nothing against its opcode
+// and flags, and the device does that opcode.
+func TestSendable(t *testing.T) {
+	m, err := newMapping(1, 8)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unmap(m.all)) }()
+	q := &queuePair{d: &device{}}
+	does := []verbs.SendOpcode{verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMARead}
+	for op := range verbs.SendOpcode(40) {
+		for _, high := range []verbs.SendFlags{0, 1 << 8, 1 << 31} {
+			for flags := high; flags < high+64; flags++ {
+				rule, err := verbs.CheckSend(verbs.QPTRC, op, flags), q.fill(m, 0, &verbs.SendWR{Opcode: op, Flags: flags})
+				switch {
+				case rule != nil:
+					require.Equal(t, rule, err, "%v, flags %#x", op, flags)
+				case slices.Contains(does, op):
+					require.NoError(t, err, "%v, flags %#x", op, flags)
+				default:
+					isFault(t, err, "post_send", syscall.EOPNOTSUPP, op.String())
+				}
+			}
+		}
+	}
 }

@@ -56,9 +56,13 @@ func (l *lines) wait() {
 
 // progress polls if there is a reason to, and has the next reason told.
 func (l *lines) progress() error {
-	if !l.ready.Load() {
-		return nil
+	if l.ready.Load() {
+		return l.poll()
 	}
+	return nil
+}
+
+func (l *lines) poll() error {
 	l.ready.Store(false)
 	if err := l.cq.Arm(false); err != nil {
 		return err

@@ -44,8 +44,8 @@ type channelSlot struct{ cq, context uintptr }
 type mapping struct {
 	all []byte
 	*shared
-	sges   []abi.SGE // of the requests of a batch, perRequest of each
-	inline []byte    // payloads of the requests of a batch
+	sges   [batch][]abi.SGE // of each request of a batch
+	inline [batch][]byte    // payload of each
 }
 
 // newMapping maps memory for requests with so many entries and bytes of inline payload each.
@@ -57,8 +57,11 @@ func newMapping(perRequest, inline int) (*mapping, error) {
 	if err != nil {
 		return nil, fail("mmap", errnoOf(err), "memory for requests")
 	}
-	m := &mapping{all: all, shared: (*shared)(unsafe.Pointer(&all[0])), inline: all[head+sges:]}
-	m.sges = unsafe.Slice((*abi.SGE)(unsafe.Pointer(&all[head])), batch*perRequest)
+	m := &mapping{all: all, shared: (*shared)(unsafe.Pointer(&all[0]))}
+	for i := range batch {
+		m.sges[i] = unsafe.Slice((*abi.SGE)(unsafe.Pointer(&all[head+i*perRequest*entry])), perRequest)
+		m.inline[i] = all[head+sges+i*inline:][:inline:inline]
+	}
 	return m, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/abi"
 	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/ccall"
 )
 
@@ -19,15 +20,12 @@ func (q *queuePair) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) {
 		first, n := wr, 0
 		var fault error
 		for ; wr != nil && n < batch; wr, n = wr.Next, n+1 {
-			if fault = q.check(wr); fault != nil {
+			if fault = q.fill(m, n, wr); fault != nil {
 				break
-			}
-			q.fill(n, wr)
-			if n > 0 {
-				m.sends[n-1].Next = addr(&m.sends[n])
 			}
 		}
 		if n > 0 {
+			m.sends[n-1].Next = 0
 			if errno := m.call(&q.send); errno != 0 {
 				for range index(&m.sends[0], n, m.bad) {
 					first = first.Next
@@ -50,74 +48,104 @@ func (m *mapping) call(post *ccall.Call) syscall.Errno {
 	return syscall.Errno(max(errno, -errno))
 }
 
-// check refuses what the device must not see.
-func (q *queuePair) check(wr *verbs.SendWR) error {
-	const op = "post_send"
-	if err := verbs.CheckSend(verbs.QPTRC, wr.Opcode, wr.Flags); err != nil {
-		return err
+// done marks an opcode that this device does, beside the flags that may go with it.
+const done = 1 << 32
+
+// sendable has the flags of each opcode: what a request is checked by, in one comparison.
+var sendable = func() (t [16]uint64) {
+	for _, op := range []verbs.SendOpcode{verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMARead} {
+		t[op] = done
+		for flag := verbs.SendFlags(1); flag != 0; flag <<= 1 {
+			if verbs.CheckSend(verbs.QPTRC, op, flag) == nil {
+				t[op] |= uint64(flag)
+			}
+		}
 	}
-	switch wr.Opcode {
-	case verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRLocalInv, verbs.WRBindMW, verbs.WRSendWithInv:
-		return fail(op, syscall.EOPNOTSUPP, fmt.Sprintf("this device does not do %v", wr.Opcode))
+	return t
+}()
+
+// fill makes request i of the batch, but for the end of the chain, or says why the device must not
+// see it. It sets each field that there is: an assignment of the whole makes it elsewhere first, and
+// copies that too soon for the processor.
+func (q *queuePair) fill(m *mapping, i int, wr *verbs.SendWR) error {
+	if int(wr.Opcode) >= len(sendable) || (uint64(wr.Flags)|done)&^sendable[wr.Opcode] != 0 {
+		return errNotSendable(wr)
 	}
 	if len(wr.SGList) > int(q.init.Cap.MaxSendSGE) {
-		return fail(op, syscall.EINVAL, fmt.Sprintf("%d entries: the queue pair has %d", len(wr.SGList), q.init.Cap.MaxSendSGE))
+		return fail("post_send", syscall.EINVAL, fmt.Sprintf("%d entries: the queue pair has %d", len(wr.SGList), q.init.Cap.MaxSendSGE))
 	}
-	var total uint64
-	for i := range wr.SGList {
-		total += uint64(len(wr.SGList[i].Data))
-	}
-	switch {
-	case wr.Flags&verbs.SendInline != 0 && total > uint64(q.init.Cap.MaxInlineData):
-		return fail(op, syscall.EINVAL, fmt.Sprintf("%d bytes inline: the queue pair has %d", total, q.init.Cap.MaxInlineData))
-	case total > q.d.attr.MaxMsgSize:
-		return fail(op, syscall.EINVAL, fmt.Sprintf("a message of %d bytes: the device has %d", total, q.d.attr.MaxMsgSize))
-	}
-	return nil
-}
-
-// fill makes request i of the batch. It sets each field that there is: an assignment of the whole
-// makes it elsewhere first, and copies that too soon for the processor.
-func (q *queuePair) fill(i int, wr *verbs.SendWR) {
-	m := q.d.mem
 	w := &m.sends[i]
-	w.WRID, w.Next, w.Opcode, w.SendFlags, w.ImmData = wr.WRID, 0, uint32(wr.Opcode), uint32(wr.Flags), 0
+	w.WRID, w.Next, w.Opcode, w.SendFlags, w.ImmData = wr.WRID, addr(w)+sizeof(w), uint32(wr.Opcode), uint32(wr.Flags), 0
 	w.RemoteAddr, w.RKey = wr.RemoteAddr, wr.RKey
-	w.SGList, w.NumSGE = 0, 0
 	if wr.Opcode == verbs.WRSendWithImm || wr.Opcode == verbs.WRRDMAWriteWithImm {
 		w.ImmData = hostOrder(wr.Imm)
 	}
 	if wr.Flags&verbs.SendInline == 0 {
-		w.SGList, w.NumSGE = m.entries(i, q.d.attr.MaxSGE, wr.SGList)
-		return
+		var total uint64
+		w.SGList, w.NumSGE, total = entries(m.sges[i], wr.SGList)
+		if total > q.d.attr.MaxMsgSize {
+			return fail("post_send", syscall.EINVAL, fmt.Sprintf("a message of %d bytes: the device has %d", total, q.d.attr.MaxMsgSize))
+		}
+		return nil
 	}
-	room := q.d.attr.MaxInline
-	payload := m.inline[i*room : i*room : (i+1)*room]
-	for j := range wr.SGList {
-		payload = append(payload, wr.SGList[j].Data...)
+	payload := m.inline[i][:q.init.Cap.MaxInlineData]
+	n := gather(payload, wr.SGList)
+	if n < 0 {
+		return errInline(wr, len(payload))
 	}
-	if len(payload) > 0 {
-		e := &m.sges[i*q.d.attr.MaxSGE]
-		e.Addr, e.Length, e.LKey = uint64(start(payload)), uint32(len(payload)), 0
-		w.SGList, w.NumSGE = addr(e), 1
-	}
+	e := &m.sges[i][0]
+	e.Addr, e.Length, e.LKey = uint64(start(payload)), uint32(n), 0
+	w.SGList, w.NumSGE = addr(e), int32(min(n, 1))
+	return nil
 }
 
-// entries makes the list of request i of the batch. Entries of no bytes are left out: to some
-// devices a length of 0 is 2^31.
-func (m *mapping) entries(i, most int, list []verbs.SGE) (first uintptr, n int32) {
-	out := m.sges[i*most : (i+1)*most]
+// errNotSendable says what is wrong with the opcode or the flags of a request.
+func errNotSendable(wr *verbs.SendWR) error {
+	if err := verbs.CheckSend(verbs.QPTRC, wr.Opcode, wr.Flags); err != nil {
+		return err
+	}
+	return fail("post_send", syscall.EOPNOTSUPP, fmt.Sprintf("this device does not do %v", wr.Opcode))
+}
+
+func errInline(wr *verbs.SendWR, most int) error {
+	total := 0
+	for i := range wr.SGList {
+		total += len(wr.SGList[i].Data)
+	}
+	return fail("post_send", syscall.EINVAL, fmt.Sprintf("%d bytes inline: the queue pair has %d", total, most))
+}
+
+// gather copies the bytes of a list, and tells how many there are; below 0: too many.
+// It is not inlined: what else its caller has would be saved around each copy.
+//
+//go:noinline
+func gather(to []byte, list []verbs.SGE) int {
+	out := to[:0]
+	for i := range list {
+		data := list[i].Data
+		if len(data) > len(to)-len(out) {
+			return -1
+		}
+		out = append(out, data...)
+	}
+	return len(out)
+}
+
+// entries makes the list of a request, and tells how many bytes it has. Entries of no bytes are left
+// out: to some devices a length of 0 is 2^31.
+func entries(out []abi.SGE, list []verbs.SGE) (first uintptr, n int32, total uint64) {
 	for j := range list {
-		if s := &list[j]; len(s.Data) > 0 {
+		if data := list[j].Data; len(data) > 0 {
 			e := &out[n]
-			e.Addr, e.Length, e.LKey = uint64(start(s.Data)), uint32(len(s.Data)), s.LKey
+			e.Addr, e.Length, e.LKey = uint64(start(data)), uint32(len(data)), list[j].LKey
+			total += uint64(len(data))
 			n++
 		}
 	}
-	if n == 0 {
-		return 0, 0
+	if n > 0 {
+		first = addr(&out[0])
 	}
-	return addr(&out[0]), n
+	return first, n, total
 }
 
 // PostRecv posts to the queue pair's own queue.
@@ -139,13 +167,11 @@ func (d *device) postReceives(op string, post *ccall.Call, most int, wr *verbs.R
 		first, n := wr, 0
 		for ; wr != nil && n < batch && len(wr.SGList) <= most; wr, n = wr.Next, n+1 {
 			w := &m.receives[n]
-			w.WRID, w.Next = wr.WRID, 0
-			w.SGList, w.NumSGE = m.entries(n, d.attr.MaxSGE, wr.SGList)
-			if n > 0 {
-				m.receives[n-1].Next = addr(w)
-			}
+			w.WRID, w.Next = wr.WRID, addr(w)+sizeof(w)
+			w.SGList, w.NumSGE, _ = entries(m.sges[n], wr.SGList)
 		}
 		if n > 0 {
+			m.receives[n-1].Next = 0
 			if errno := m.call(post); errno != 0 {
 				for range index(&m.receives[0], n, m.bad) {
 					first = first.Next

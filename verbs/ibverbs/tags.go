@@ -120,7 +120,7 @@ func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
 			*w = abi.OpsWR{WRID: wr.WRID, Opcode: uint32(wr.Opcode), Flags: int32(wr.Flags), UnexpectedCnt: wr.UnexpectedCnt, Handle: wr.Handle}
 			if wr.Opcode == verbs.WRTagAdd {
 				w.RecvWRID, w.Tag, w.Mask = wr.Add.RecvWRID, wr.Add.Tag, wr.Add.Mask
-				w.SGList, w.NumSGE = m.entries(n, s.d.attr.MaxSGE, wr.Add.SGList)
+				w.SGList, w.NumSGE, _ = entries(m.sges[n], wr.Add.SGList)
 			}
 			if n > 0 {
 				m.ops[n-1].Next = addr(w)

@@ -103,17 +103,22 @@ func (l *Links) Break(err error) {
 func (l *Links) Broken() error { return l.fatal }
 
 // Usual handles the usual completion: that of an eager message of the rank that the last one was
-// from, which lies where the device has it. It reports whether this was one; its buffer is posted
-// again then. Any other is for Received and format.Deliver.
+// from. It reports whether this was one; Return must follow then. Any other is for Received and
+// format.Deliver.
 func (l *Links) Usual(wc *verbs.WC) bool {
 	msg, from := wc.Data, &l.last
-	if wc.QPNum != from.qpn || wc.Status != verbs.WCSuccess || !format.IsEager(msg, l.cfg.MaxEager) {
+	if wc.QPNum != from.qpn || wc.Status != verbs.WCSuccess {
+		return false
+	}
+	if msg == nil && IsRecv(wc.WRID) {
+		msg = l.ring.filled(wc.WRID, wc.ByteLen)
+	}
+	if !format.IsEager(msg, l.cfg.MaxEager) {
 		return false
 	}
 	l.ring.checkTaken(wc.WRID)
 	tmh := verbs.ParseTMH(msg)
 	l.sink.Eager(from.rank, tmh.AppCtx, tmh.Tag, msg[verbs.TMHSize:])
-	l.ring.checkPosted(wc.WRID)
 	return true
 }
 
@@ -130,10 +135,10 @@ func (l *Links) Received(wc *verbs.WC) (rank int, msg []byte) {
 	if rank < 0 || l.peers[rank].discards() {
 		return -1, nil
 	}
+	if l.peers[rank].state == linkUp {
+		l.last = lastFrom{wc.QPNum, rank}
+	}
 	if wc.Data != nil {
-		if l.peers[rank].state == linkUp {
-			l.last = lastFrom{wc.QPNum, rank}
-		}
 		return rank, wc.Data
 	}
 	return rank, l.ring.filled(wc.WRID, wc.ByteLen)

@@ -13,7 +13,6 @@ import (
 type ring struct {
 	srq   verbs.SRQ
 	mr    verbs.MR // of slab; nil: not open
-	lkey  uint32   // of mr
 	slab  []byte   // the buffers, by slot
 	size  int      // of a slot, bytes
 	batch int      // slots that are posted at once
@@ -39,7 +38,9 @@ func (r *ring) open(pd verbs.PD, srq verbs.SRQ, depth, size int) (err error) {
 	if r.mr, err = pd.RegMR(r.slab, verbs.AccessLocalWrite); err != nil {
 		return fmt.Errorf("receive buffers, %d of %d bytes: %w", depth, size, err)
 	}
-	r.lkey = r.mr.LKey()
+	for i := range r.sgs {
+		r.sgs[i].LKey = r.mr.LKey()
+	}
 	for i := range depth {
 		if err := r.post(uint64(i)); err != nil {
 			return err
@@ -66,8 +67,7 @@ func (r *ring) filled(slot uint64, n uint32) []byte {
 // one call.
 func (r *ring) post(slot uint64) error {
 	r.checkPosted(slot)
-	r.wrs[r.n].WRID = slot
-	r.sgs[r.n] = verbs.SGE{Data: r.at(slot), LKey: r.lkey}
+	r.wrs[r.n].WRID, r.sgs[r.n].Data = slot, r.at(slot)
 	r.n++
 	if r.n < r.batch {
 		return nil
