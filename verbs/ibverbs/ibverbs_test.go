@@ -201,8 +201,8 @@ func TestHostOrder(t *testing.T) {
 	require.Contains(t, lockedMemory(), "ulimit -l")
 }
 
-// TestSendable: a request is filled in exactly where the rules of RC have nothing against its opcode
-// and flags, and the device does that opcode.
+// TestSendable: a request is filled in exactly where the rules of RC have nothing against its
+// opcode and flags, and the device does that opcode.
 func TestSendable(t *testing.T) {
 	m, err := newMapping(1, 8)
 	require.NoError(t, err)

@@ -65,8 +65,8 @@ var sendable = func() (t [16]uint64) {
 }()
 
 // fill makes request i of the batch, but for the end of the chain, or says why the device must not
-// see it. It sets each field that there is: an assignment of the whole makes it elsewhere first, and
-// copies that too soon for the processor.
+// see it. It sets each field that there is: an assignment of the whole makes it elsewhere first,
+// and copies that too soon for the processor.
 func (q *queuePair) fill(m *mapping, i int, wr *verbs.SendWR) error {
 	if int(wr.Opcode) >= len(sendable) || (uint64(wr.Flags)|done)&^sendable[wr.Opcode] != 0 {
 		return errNotSendable(wr)
@@ -131,8 +131,8 @@ func gather(to []byte, list []verbs.SGE) int {
 	return len(out)
 }
 
-// entries makes the list of a request, and tells how many bytes it has. Entries of no bytes are left
-// out: to some devices a length of 0 is 2^31.
+// entries makes the list of a request, and tells how many bytes it has. Entries of no bytes are
+// left out: to some devices a length of 0 is 2^31.
 func entries(out []abi.SGE, list []verbs.SGE) (first uintptr, n int32, total uint64) {
 	for j := range list {
 		if data := list[j].Data; len(data) > 0 {

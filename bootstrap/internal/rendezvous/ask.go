@@ -15,8 +15,9 @@ import (
 // has at most mostAsked questions that it has not replied to, and so has rank 0: each ASK comes
 // back to who asked, which says that rank 0 has taken it.
 //
-// A rank may ask without pause, in error or in malice. Of one rank another one has at most mostOfOne
-// questions, so that others can ask too, and after each answer it rests for as long as that took.
+// A rank may ask without pause, in error or in malice. Of one rank another one has at most
+// mostOfOne questions, so that others can ask too, and after each answer it rests for as long as
+// that took.
 // Rank 0 rests too before it takes the next question of the same rank.
 
 // MaxQuestion and MaxReply bound what is asked and answered, in bytes.

@@ -25,7 +25,8 @@ type reader struct {
 type arrivals struct {
 	list []*Message
 	// late has a place for each of list, and one more: what is to be added to the Number of that
-	// message and of all behind it. So a cost that is told late takes two sums, however many have come.
+	// message and of all behind it. So a cost that is told late takes two sums, however many have
+	// come.
 	late []uint64
 }
 
