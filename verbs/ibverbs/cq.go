@@ -157,8 +157,8 @@ func (c *compQueue) hand(h verbs.Handler, got int) int {
 
 // translate fills wc with what is valid: after an error not more than four fields, and tag and priv
 // beside a match alone. Of a rendezvous that is left to software all is valid but the opcode, which
-// mlx5 has not for each. The flag GRH says something about UD alone (ibv_poll_cq(3)). It sets each
-// field but Data, which stays nil: see fill.
+// mlx5 has not for each. The flag GRH says something about UD alone (ibv_poll_cq(3)). It sets field
+// by field, as fill does; Data stays nil.
 func (c *compQueue) translate(w *abi.WC, tm *abi.WCTMInfo) error {
 	wc := &c.wc
 	wc.WRID, wc.Status, wc.QPNum, wc.VendorErr = w.WRID, verbs.WCStatus(w.Status), w.QPNum, w.VendorErr

@@ -48,13 +48,13 @@ func (m *mapping) call(post *ccall.Call) syscall.Errno {
 	return syscall.Errno(max(errno, -errno))
 }
 
-// done marks an opcode that this device does, beside the flags that may go with it.
-const done = 1 << 32
+// doable marks an opcode that this device does, beside the flags that may go with it.
+const doable = 1 << 32
 
-// sendable has the flags of each opcode: what a request is checked by, in one comparison.
+// sendable has, by opcode, what a request is checked by: the flags that may go with it.
 var sendable = func() (t [16]uint64) {
 	for _, op := range []verbs.SendOpcode{verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMARead} {
-		t[op] = done
+		t[op] = doable
 		for flag := verbs.SendFlags(1); flag != 0; flag <<= 1 {
 			if verbs.CheckSend(verbs.QPTRC, op, flag) == nil {
 				t[op] |= uint64(flag)
@@ -68,7 +68,7 @@ var sendable = func() (t [16]uint64) {
 // see it. It sets each field that there is: an assignment of the whole makes it elsewhere first,
 // and copies that too soon for the processor.
 func (q *queuePair) fill(m *mapping, i int, wr *verbs.SendWR) error {
-	if int(wr.Opcode) >= len(sendable) || (uint64(wr.Flags)|done)&^sendable[wr.Opcode] != 0 {
+	if wr.Opcode >= verbs.SendOpcode(len(sendable)) || (uint64(wr.Flags)|doable)&^sendable[wr.Opcode] != 0 {
 		return errNotSendable(wr)
 	}
 	if len(wr.SGList) > int(q.init.Cap.MaxSendSGE) {

@@ -63,6 +63,7 @@ func TestChains(t *testing.T) {
 			}{
 				"send":     {func() (int, error) { return first(n)(r.qp.PostSend(&sends[0])) }, syscall.ENOMEM, true},
 				"long":     {func() (int, error) { return r.postLong(n, at) }, syscall.EINVAL, false},
+				"too long": {func() (int, error) { return r.postTooLong(n, at) }, syscall.EINVAL, false},
 				"srq":      {func() (int, error) { return firstRecv(n)(r.srq.PostSRQRecv(&recvs[0])) }, syscall.ENOMEM, true},
 				"recv":     {func() (int, error) { return firstRecv(n)(own.PostRecv(&recvs2[0])) }, syscall.ENOMEM, true},
 				"srq long": {func() (int, error) { return r.postLongReceives(n, at) }, syscall.EINVAL, false},
@@ -115,6 +116,18 @@ func (r *rig) postLong(n, at int) (int, error) {
 	c := chain(n)
 	if at < n {
 		c[at].SGList[0].Data = make([]byte, r.qp.init.Cap.MaxInlineData+1)
+	}
+	return first(n)(r.qp.PostSend(&c[0]))
+}
+
+// postTooLong posts n requests of which one is longer than the device's longest message, and the
+// one before that is as long.
+func (r *rig) postTooLong(n, at int) (int, error) {
+	defer func(most uint64) { r.d.attr.MaxMsgSize = most }(r.d.attr.MaxMsgSize)
+	r.d.attr.MaxMsgSize = 100
+	c := chain(n)
+	for i := max(at-1, 0); i < min(at+1, n); i++ {
+		c[i].Flags, c[i].SGList[0].Data = 0, make([]byte, 101+i-at) // the provider does not look at it
 	}
 	return first(n)(r.qp.PostSend(&c[0]))
 }

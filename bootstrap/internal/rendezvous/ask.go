@@ -17,8 +17,8 @@ import (
 //
 // A rank may ask without pause, in error or in malice. Of one rank another one has at most
 // mostOfOne questions, so that others can ask too, and after each answer it rests for as long as
-// that took.
-// Rank 0 rests too before it takes the next question of the same rank.
+// that took, at most longestRest. Rank 0 rests too before it takes the next question that another
+// rank sends.
 
 // MaxQuestion and MaxReply bound what is asked and answered, in bytes.
 const (
@@ -204,7 +204,7 @@ func (a *asking) replied(m *replyMsg) {
 	delete(a.untaken, m.number)
 	q := a.waiting[m.number]
 	if q == nil || int64(m.rank) >= int64(len(q.replied)) || q.replied[m.rank] {
-		return // nobody waits any more, or a rank has replied to what it was asked by others
+		return // nobody waits any more, or it has replied before
 	}
 	q.replied[m.rank] = true
 	q.left--

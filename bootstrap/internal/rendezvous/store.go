@@ -338,7 +338,11 @@ func (m *remote) read(ctx context.Context, rank int, h *hub) {
 		case kindBye:
 			return
 		case kindAsk:
-			time.Sleep(time.Duration(h.size) * restPerRank)
+			select {
+			case <-time.After(time.Duration(h.size) * restPerRank):
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
 }

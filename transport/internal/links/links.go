@@ -61,9 +61,12 @@ type Links struct {
 // lastFrom is what the last message was from, to spare the next one a search for it. Its link is
 // up.
 type lastFrom struct {
-	qpn  uint32 // of the queue pair that received it; 0: there was none
+	qpn  uint32 // of the queue pair that received it; noQPN: there was none
 	rank int
 }
+
+// noQPN is the number of no queue pair: those have 24 bits.
+const noQPN = ^uint32(0)
 
 // maxBounce is the most messages that can be outstanding of those that are too long for inline.
 const maxBounce = 64
@@ -72,7 +75,7 @@ const maxBounce = 64
 // already (Config.Fill). With an error nothing is left open. sink and inv are those of check.New.
 func Open(l *Links, cfg Config, sink transport.Sink, inv *check.Sink) error {
 	attr := cfg.Device.Attr()
-	*l = Links{cfg: cfg, sink: sink, inv: inv, conn: connector{l: l, number: rand.Uint64()}, lines: lines{l: l}, losses: losses{l: l},
+	*l = Links{cfg: cfg, sink: sink, inv: inv, conn: connector{l: l, number: rand.Uint64()}, lines: lines{l: l}, losses: losses{l: l}, last: lastFrom{qpn: noQPN},
 		maxRead: attr.MaxMsgSize, inline: min(attr.MaxInline, format.BufferSize(cfg.MaxEager)), depth: uint32(cfg.SendDepth)}
 	l.directory.init(&cfg)
 	l.roster.init(cfg.Size)

@@ -45,7 +45,7 @@ func (s *losses) lose(p *peer, c cause, err error) {
 	p.state = linkDying
 	s.dying = append(s.dying, p)
 	p.endMaking()
-	l.last = lastFrom{}
+	l.last = lastFrom{qpn: noQPN}
 	l.Wake()
 }
 
