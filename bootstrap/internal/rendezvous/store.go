@@ -338,11 +338,7 @@ func (m *remote) read(ctx context.Context, rank int, h *hub) {
 		case kindBye:
 			return
 		case kindAsk:
-			select {
-			case <-time.After(time.Duration(h.size) * restPerRank):
-			case <-ctx.Done():
-				return
-			}
+			rest(time.Duration(h.size)*restPerRank, ctx.Done())
 		}
 	}
 }
