@@ -101,7 +101,7 @@ func TestOwedEnds(t *testing.T) {
 				require.NoError(t, o.Wait())
 			}
 		}
-		late.Stop()
+		require.True(t, late.Stop(), "nothing has woken it")
 		require.GreaterOrEqual(t, time.Since(start), grace)
 		require.Equal(t, 3, o.count("delivered"))
 		for _, e := range o.Events {

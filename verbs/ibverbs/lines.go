@@ -54,7 +54,7 @@ func (l *lines) wait() {
 	}
 }
 
-// progress polls if there is a reason to, and has the next reason told.
+// progress polls if there is a reason to. It is small enough to be inlined.
 func (l *lines) progress() error {
 	if l.ready.Load() {
 		return l.poll()
@@ -62,6 +62,7 @@ func (l *lines) progress() error {
 	return nil
 }
 
+// poll polls, and has the next reason told.
 func (l *lines) poll() error {
 	l.ready.Store(false)
 	if err := l.cq.Arm(false); err != nil {
