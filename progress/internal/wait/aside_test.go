@@ -53,7 +53,9 @@ func TestStepAsideTimes(t *testing.T) {
 	}
 }
 
-// TestPollerStepsAside: it does with GOMAXPROCS 1 only.
+// TestPollerStepsAside: it does with GOMAXPROCS 1 only, when the polls under the first hold of the
+// lock are over. They may have copied much, and a goroutine that is due would take the processor in
+// the system call of a copy.
 func TestPollerStepsAside(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for procs := 1; procs <= 2; procs++ {
@@ -62,9 +64,12 @@ func TestPollerStepsAside(t *testing.T) {
 		f.runnable[0].Name = "" // no goroutine counts as runnable
 		f.yield = func() time.Duration { return 0 }
 		var o op
+		const stream = 10_000
+		f.stream = stream
 		steps := 0
 		f.aside.step = func() time.Duration {
 			steps++
+			require.Equal(t, f.hold, stream-f.stream)
 			f.arrive(&o)
 			return 0
 		}

@@ -218,7 +218,7 @@ func (s *Set) rounds(ctx context.Context, ev *Event, op Operation, gen uint64, t
 		if t.over(&p) {
 			return false
 		}
-		if s.oneP && t.elapsed >= spinBusy {
+		if s.oneP && !s.parksSoon() {
 			s.stepAside(t.start.Add(t.elapsed))
 		}
 		if s.pollFor(ev, gen, p.polls) || ctx.Err() != nil {
