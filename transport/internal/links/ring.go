@@ -55,12 +55,14 @@ func (r *ring) at(slot uint64) []byte {
 	return r.slab[off : off+r.size : off+r.size]
 }
 
-// filled returns the first n bytes of a slot, nil if it is shorter.
-func (r *ring) filled(slot uint64, n uint32) []byte {
-	if uint64(n) > uint64(r.size) {
-		return nil
+// message returns what a receive has got, where the device lends it, or in its slot; nil where the
+// completion is of no slot, or of more bytes than one has.
+func (r *ring) message(wc *verbs.WC) []byte {
+	msg := wc.Data
+	if msg == nil && IsRecv(wc.WRID) && uint64(wc.ByteLen) <= uint64(r.size) {
+		msg = r.at(wc.WRID)[:wc.ByteLen:wc.ByteLen]
 	}
-	return r.at(slot)[:n:n]
+	return msg
 }
 
 // post gives a slot to the device. Slots are posted in chains, so that a message costs a share of
