@@ -212,7 +212,8 @@ func TestSendable(t *testing.T) {
 	for op := range verbs.SendOpcode(40) {
 		for _, high := range []verbs.SendFlags{0, 1 << 8, 1 << 31} {
 			for flags := high; flags < high+64; flags++ {
-				rule, err := verbs.CheckSend(verbs.QPTRC, op, flags), q.fill(m, 0, &verbs.SendWR{Opcode: op, Flags: flags})
+				rule := verbs.CheckSend(verbs.QPTRC, op, flags)
+				_, _, err := q.fill(m, &verbs.SendWR{Opcode: op, Flags: flags})
 				switch {
 				case rule != nil:
 					require.Equal(t, rule, err, "%v, flags %#x", op, flags)
