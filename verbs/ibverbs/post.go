@@ -17,7 +17,10 @@ func (q *queuePair) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) {
 	m := q.d.mem
 	for wr != nil {
 		n, rest, err := q.fill(m, wr)
-		if n > 0 && !m.posted(&q.send) {
+		if n == 0 {
+			return rest, err
+		}
+		if !m.posted(&q.send) {
 			for range index(&m.sends[0], n, m.bad) {
 				wr = wr.Next
 			}
@@ -82,18 +85,18 @@ func (q *queuePair) fill(m *mapping, wr *verbs.SendWR) (n int, rest *verbs.SendW
 			w.ImmData = hostOrder(wr.Imm)
 		}
 		if wr.Flags&verbs.SendInline != 0 {
-			payload, e := m.inline[n][:q.init.Cap.MaxInlineData], &m.sges[n][0]
-			size := gather(payload, wr.SGList)
+			payload, e := &m.inline[n], &m.sges[n][0]
+			size := gather(payload[:q.init.Cap.MaxInlineData], wr.SGList)
 			if size < 0 {
-				err = errInline(wr, len(payload))
+				err = errInline(wr, q.init.Cap.MaxInlineData)
 				break
 			}
-			e.Addr, e.Length, e.LKey = uint64(start(payload)), uint32(size), 0
+			e.Addr, e.Length, e.LKey = uint64(addr(payload)), uint32(size), 0
 			w.SGList, w.NumSGE = addr(e), int32(min(size, 1))
 			continue
 		}
 		var total uint64
-		w.SGList, w.NumSGE, total = entries(m.sges[n], wr.SGList)
+		w.SGList, w.NumSGE, total = entries(&m.sges[n], wr.SGList)
 		if total > q.d.attr.MaxMsgSize {
 			err = fail("post_send", syscall.EINVAL, fmt.Sprintf("a message of %d bytes: the device has %d", total, q.d.attr.MaxMsgSize))
 			break
@@ -116,7 +119,7 @@ func (q *queuePair) errNotSendable(wr *verbs.SendWR) error {
 	return fail("post_send", syscall.EOPNOTSUPP, fmt.Sprintf("this device does not do %v", wr.Opcode))
 }
 
-func errInline(wr *verbs.SendWR, most int) error {
+func errInline(wr *verbs.SendWR, most uint32) error {
 	total := 0
 	for i := range wr.SGList {
 		total += len(wr.SGList[i].Data)
@@ -142,7 +145,7 @@ func gather(to []byte, list []verbs.SGE) int {
 
 // entries makes the list of a request, and tells how many bytes it has. Entries of no bytes are
 // left out: to some devices a length of 0 is 2^31.
-func entries(out []abi.SGE, list []verbs.SGE) (first uintptr, n int32, total uint64) {
+func entries(out *[maxSGE]abi.SGE, list []verbs.SGE) (first uintptr, n int32, total uint64) {
 	for j := range list {
 		if data := list[j].Data; len(data) > 0 {
 			e := &out[n]
@@ -173,24 +176,30 @@ func (q *queuePair) PostRecv(wr *verbs.RecvWR) (*verbs.RecvWR, error) {
 func (d *device) postReceives(op string, post *ccall.Call, most int, wr *verbs.RecvWR) (*verbs.RecvWR, error) {
 	m := d.mem
 	for wr != nil {
-		first, n := wr, 0
-		for ; wr != nil && n < batch && len(wr.SGList) <= most; wr, n = wr.Next, n+1 {
-			w := &m.receives[n]
-			w.WRID, w.Next = wr.WRID, addr(w)+sizeof(w)
-			w.SGList, w.NumSGE, _ = entries(m.sges[n], wr.SGList)
-		}
-		if n > 0 {
-			m.receives[n-1].Next = 0
-			if !m.posted(post) {
-				for range index(&m.receives[0], n, m.bad) {
-					first = first.Next
-				}
-				return first, d.named(refused(op, post), "")
+		n, rest := m.fillReceives(wr, most)
+		if n > 0 && !m.posted(post) {
+			for range index(&m.receives[0], n, m.bad) {
+				wr = wr.Next
 			}
+			return wr, d.named(refused(op, post), "")
 		}
-		if wr != nil && len(wr.SGList) > most {
-			return wr, fail(op, syscall.EINVAL, fmt.Sprintf("%d entries: the queue has %d", len(wr.SGList), most))
+		if rest != nil && len(rest.SGList) > most {
+			return rest, fail(op, syscall.EINVAL, fmt.Sprintf("%d entries: the queue has %d", len(rest.SGList), most))
 		}
+		wr = rest
 	}
 	return nil, nil
+}
+
+// fillReceives makes the receives of a chain, as queuePair.fill does requests.
+func (m *mapping) fillReceives(wr *verbs.RecvWR, most int) (n int, rest *verbs.RecvWR) {
+	for ; wr != nil && n < batch && len(wr.SGList) <= most; wr, n = wr.Next, n+1 {
+		w := &m.receives[n]
+		w.WRID, w.Next = wr.WRID, addr(w)+sizeof(w)
+		w.SGList, w.NumSGE, _ = entries(&m.sges[n], wr.SGList)
+	}
+	if n > 0 {
+		m.receives[n-1].Next = 0
+	}
+	return n, wr
 }

@@ -135,7 +135,7 @@ func (s *sharedQueue) fillOps(wr *verbs.OpsWR) (n int, rest *verbs.OpsWR, err er
 			Handle: wr.Handle}
 		if wr.Opcode == verbs.WRTagAdd {
 			w.RecvWRID, w.Tag, w.Mask = wr.Add.RecvWRID, wr.Add.Tag, wr.Add.Mask
-			w.SGList, w.NumSGE, _ = entries(m.sges[n], wr.Add.SGList)
+			w.SGList, w.NumSGE, _ = entries(&m.sges[n], wr.Add.SGList)
 		}
 	}
 	if n > 0 {
