@@ -86,7 +86,7 @@ func Open(l *Links, cfg Config, sink transport.Sink, inv *check.Sink) error {
 	l.roster.init(cfg.Size)
 	l.budget.open(cfg.budget, max(cfg.SendDepth/2, 1))
 	l.regions.init(attr.MaxMR, cfg.Size)
-	l.eager = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, SGList: l.eagerS[:]}
+	l.eager = verbs.SendWR{Opcode: verbs.WRSend, SGList: l.eagerS[:]}
 	l.small = verbs.SendWR{Opcode: verbs.WRSend}
 	l.marked = verbs.SendWR{Opcode: verbs.WRSendWithImm}
 	l.write = verbs.SendWR{Opcode: verbs.WRRDMAWrite}
