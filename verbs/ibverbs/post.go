@@ -78,13 +78,13 @@ func (q *queuePair) fill(m *mapping, wr *verbs.SendWR) (n int, rest *verbs.SendW
 			err = q.errNotSendable(wr)
 			break
 		}
-		w := &m.sends[n]
-		w.WRID, w.Next, w.Opcode, w.SendFlags, w.ImmData = wr.WRID, addr(w)+sizeof(w), uint32(wr.Opcode), uint32(wr.Flags), 0
+		w, op, flags := &m.sends[n], wr.Opcode, wr.Flags
+		w.WRID, w.Next, w.Opcode, w.SendFlags, w.ImmData = wr.WRID, addr(w)+sizeof(w), uint32(op), uint32(flags), 0
 		w.RemoteAddr, w.RKey = wr.RemoteAddr, wr.RKey
-		if wr.Opcode == verbs.WRSendWithImm || wr.Opcode == verbs.WRRDMAWriteWithImm {
+		if op == verbs.WRSendWithImm || op == verbs.WRRDMAWriteWithImm {
 			w.ImmData = hostOrder(wr.Imm)
 		}
-		if wr.Flags&verbs.SendInline != 0 {
+		if flags&verbs.SendInline != 0 {
 			payload, e := &m.inline[n], &m.sges[n][0]
 			size := gather(payload[:q.init.Cap.MaxInlineData], wr.SGList)
 			if size < 0 {

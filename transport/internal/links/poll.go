@@ -160,8 +160,10 @@ func (l *Links) Return(wc *verbs.WC) (again bool) {
 
 func (l *Links) postAgain(wc *verbs.WC) (again bool) {
 	l.ring.poison(wc)
-	if err := l.ring.post(wc.WRID); err != nil {
-		l.Break(err)
+	if l.ring.add(wc.WRID) {
+		if err := l.ring.flush(); err != nil {
+			l.Break(err)
+		}
 	}
 	return false
 }
