@@ -19,7 +19,7 @@ type Links struct {
 	inv  *check.Sink
 
 	last  lastFrom
-	usual uint64 // outcome of a message that no entry of a tag list has matched
+	usual verbs.WCOpcode // of a message that no entry of a tag list has matched
 
 	losses
 	objects
@@ -79,8 +79,8 @@ func Open(l *Links, cfg Config, sink transport.Sink, inv *check.Sink) error {
 	attr := cfg.Device.Attr()
 	*l = Links{cfg: cfg, sink: sink, inv: inv, conn: connector{l: l, number: rand.Uint64()}, lines: lines{l: l}, losses: losses{l: l}, last: lastFrom{qpn: noQPN},
 		maxRead: attr.MaxMsgSize, inline: min(attr.MaxInline, format.BufferSize(cfg.MaxEager)), depth: uint32(cfg.SendDepth)}
-	if l.usual = outcome(verbs.WCSuccess, verbs.WCRecv); cfg.TM.MaxNumTags > 0 {
-		l.usual = outcome(verbs.WCSuccess, verbs.WCTMRecv)
+	if l.usual = verbs.WCRecv; cfg.TM.MaxNumTags > 0 {
+		l.usual = verbs.WCTMRecv
 	}
 	l.directory.init(&cfg)
 	l.roster.init(cfg.Size)

@@ -103,15 +103,12 @@ func (l *Links) Break(err error) {
 // Broken returns the error of Break, errClosed after Close, and nil while the transport works.
 func (l *Links) Broken() error { return l.fatal }
 
-// outcome is status and opcode in one word, as the compiler loads them from a completion.
-func outcome(s verbs.WCStatus, op verbs.WCOpcode) uint64 { return uint64(s) | uint64(op)<<32 }
-
 // Usual handles the usual completion: that of an eager message of the rank that the last one was
 // from. It reports whether this was one; Return must follow then. Any other is for Received and
 // format.Deliver.
 func (l *Links) Usual(wc *verbs.WC) bool {
 	from := &l.last
-	if wc.QPNum != from.qpn || outcome(wc.Status, wc.Opcode) != l.usual || wc.Flags != 0 {
+	if wc.QPNum != from.qpn || wc.Status != verbs.WCSuccess || wc.Opcode != l.usual || wc.Flags != 0 {
 		return false
 	}
 	msg := l.ring.message(wc)
