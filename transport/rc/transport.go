@@ -83,11 +83,20 @@ func (h *handler) Complete(wc *verbs.WC) (again bool) {
 		return false
 	}
 	if rank, msg := t.Received(wc); rank >= 0 {
-		if err := format.Deliver(t.sink, rank, format.Opcode(msg), msg, t.maxEager, &t.hdr); err != nil {
+		if err := t.deliver(rank, wc, msg); err != nil {
 			t.ProtocolError(rank, err)
 		}
 	}
 	return t.Return(wc)
+}
+
+// deliver calls the method of the sink that a message is for. The error says how the message breaks
+// the protocol; the sink was not called then.
+func (t *Transport) deliver(rank int, wc *verbs.WC, msg []byte) error {
+	if wc.Flags&verbs.WCFlagWithImm != 0 {
+		return fmt.Errorf("a message with immediate data %#x", wc.Imm)
+	}
+	return format.Deliver(t.sink, rank, format.Opcode(msg), msg, t.maxEager, &t.hdr)
 }
 
 var _ transport.Transport = (*Transport)(nil)

@@ -15,7 +15,7 @@ import (
 // checkClass checks that the device counts messages with a tag and no others (V17, TMO 2.3). msg is
 // in a buffer of the transport: the peer may still write to what is lent.
 func (t *Transport) checkClass(wc *verbs.WC, msg []byte) {
-	if t.cfg.MaxTags == 0 || wc.Data != nil || wc.Opcode == verbs.WCRecvRDMAWithImm {
+	if t.cfg.MaxTags == 0 || wc.Data != nil {
 		return
 	}
 	op := format.Opcode(msg)

@@ -49,7 +49,7 @@ type handler Transport
 // the device handled them (TMO 4.5).
 func (h *handler) Complete(wc *verbs.WC) (again bool) {
 	t := (*Transport)(h)
-	if wc.Opcode == t.usual && wc.Flags == 0 && t.Usual(wc) {
+	if t.Usual(wc) {
 		return t.Return(wc) // an unexpected eager message
 	}
 	if links.IsRecv(wc.WRID) {

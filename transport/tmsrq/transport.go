@@ -25,7 +25,6 @@ type Transport struct {
 	hdr    transport.RndvHdr     // the request that the sink is given, lent
 	extra  [format.MaxExtra]byte // of hdr.Extra, where a request lies in memory that is to be overwritten
 	rts    [format.MaxSmall]byte // a software rendezvous request that is sent
-	usual  verbs.WCOpcode        // of the completion of an eager message that no entry matches
 	hdrCap uint32                // largest rendezvous request that the device handles, bytes; 0: none
 	// skipped is how many unexpected messages the device has counted and the sink never saw, modulo
 	// 2^32: dropping them is handling them (TMO 5.1).
@@ -52,9 +51,6 @@ func New(cfg Config, sink transport.Sink) (*Transport, error) {
 		t.hdrCap = tm.MaxRndvHdrSize
 	}
 	base.Free, base.Registered, base.Unended = t.free, t.list.registered, t.unended
-	if t.usual = verbs.WCTMRecv; t.cfg.MaxTags == 0 {
-		t.usual = verbs.WCRecv
-	}
 	if err := links.Open(&t.Links, base, t.sink, t.inv); err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package tmsrq
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/tagmatch/tagmatch/transport/internal/format"
@@ -44,9 +43,6 @@ func tagged(op verbs.TMHOpcode) bool { return op == verbs.TMHEager || op == verb
 // deliver calls the method of the sink that a message is for. The error says how the message breaks
 // the protocol; the sink was not called then.
 func (t *Transport) deliver(rank int, wc *verbs.WC, msg []byte) error {
-	if wc.Opcode == verbs.WCRecvRDMAWithImm {
-		return errors.New("a write with immediate data")
-	}
 	op := format.Opcode(msg)
 	if t.cfg.MaxTags > 0 && counted(wc) != tagged(op) {
 		return fmt.Errorf("a message whose opcode is %d now, and was another when it came", op)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -97,14 +98,10 @@ func testHostile(t *testing.T, h Harness, opts Options) {
 	for name, wr := range map[string]verbs.SendWR{
 		"a write to nowhere":  {Opcode: verbs.WRRDMAWrite, RemoteAddr: 4096, RKey: 1},
 		"a read from nowhere": {Opcode: verbs.WRRDMARead, RemoteAddr: 4096, RKey: 1},
-		"an immediate":        {Opcode: verbs.WRRDMAWriteWithImm},
 	} {
-		size := 8
-		if wr.Opcode == verbs.WRRDMAWriteWithImm {
-			size = 0
-		}
-		attack(t, h, opts, name, func(p *impostor, _ *rank) { p.post(wr, make([]byte, size)) })
+		attack(t, h, opts, name, func(p *impostor, _ *rank) { p.post(wr, make([]byte, 8)) })
 	}
+	testHostileImmediate(t, h, opts)
 	attack(t, h, opts, "a write behind its credit cell", func(p *impostor, _ *rank) {
 		p.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, RemoteAddr: p.theirs.CellAddr + 4, RKey: p.theirs.CellRKey}, make([]byte, 8))
 	})
@@ -115,6 +112,33 @@ func testHostile(t *testing.T, h Harness, opts Options) {
 		p.say(header(verbs.TMHEager, 16))
 	})
 	require.Len(t, victim.messages(1), 1)
+}
+
+// testHostileImmediate sends immediate data where no transport does. A write with it takes a
+// receive, and leaves in its buffer an older message, which is not to be delivered again.
+func testHostileImmediate(t *testing.T, h Harness, opts Options) {
+	old := []byte{byte(verbs.TMHNoTag), format.CtrlKind, 'm', 'e', 's', 's', 'a', 'g'}
+	const write = "a write with immediate data"
+	for name, c := range map[string]struct {
+		send func(p *impostor)
+		says string
+	}{
+		"a write of nothing": {func(p *impostor) { p.post(verbs.SendWR{Opcode: verbs.WRRDMAWriteWithImm}, nil) }, write},
+		"a write": {func(p *impostor) {
+			p.post(verbs.SendWR{Opcode: verbs.WRRDMAWriteWithImm, RemoteAddr: p.theirs.CellAddr, RKey: p.theirs.CellRKey}, make([]byte, len(old)))
+		}, write},
+		"a message": {func(p *impostor) {
+			p.post(verbs.SendWR{Opcode: verbs.WRSendWithImm, Imm: 0xabc}, header(verbs.TMHEager, 20))
+		}, "with immediate data 0xabc"},
+	} {
+		victim := attack(t, h, opts, name, func(p *impostor, victim *rank) {
+			p.say(old)
+			p.until("the old message", func() bool { return len(victim.of("ctrl")) == 1 })
+			c.send(p)
+		})
+		require.Len(t, victim.messages(1), 1, name)
+		require.ErrorContains(t, victim.of("lost")[0].Err, c.says, name)
+	}
 }
 
 // attackBy is an attack by one message.

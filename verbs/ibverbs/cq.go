@@ -10,7 +10,6 @@ import (
 	"syscall"
 
 	"github.com/tagmatch/tagmatch/verbs"
-	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/abi"
 	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/ccall"
 )
 
@@ -22,9 +21,10 @@ type compQueue struct {
 	users     int        // queue pairs, each counts twice where it sends and receives here; and SRQs
 	left      []verbs.WC // polled before a Stop, and not handed over
 	stop      bool       // the handler has called Stop
-	fault     error      // of a completion; the queue is unusable
+	fault     error      // why the queue is unusable
 	overrun   atomic.Bool
-	wc        verbs.WC // handed to the handler
+	wc        verbs.WC   // handed to the handler
+	take      ccall.Call // poll_cq, and req_notify_cq
 	notify    ccall.Call
 	*extended // nil: no tag information
 }
@@ -71,17 +71,23 @@ func (d *device) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
 		c.channel.users++
 	}
 	d.async.watch(c.obj, &c.overrun)
-	c.notify = ccall.Call{Fn: d.context().Ops.ReqNotifyCQ, Args: [6]uintptr{c.obj}}
+	ops := &d.context().Ops
+	c.take = ccall.Call{Fn: ops.PollCQ, Args: [6]uintptr{c.obj, 0, addr(&d.mem.completions[0])}}
+	c.notify = ccall.Call{Fn: ops.ReqNotifyCQ, Args: [6]uintptr{c.obj}}
 	return c, nil
 }
 
-// Drain polls up to 32 completions in one crossing. Fewer than were asked for: there are no more.
+// Drain polls up to 32 completions in one crossing. Fewer than were asked for: there are no more. It
+// keeps what comes behind a Stop. A completion that libibverbs does not know ends the queue, as a
+// poll that fails does.
 func (c *compQueue) Drain(h verbs.Handler, most int) (int, error) {
 	if c.obj == 0 {
 		return 0, fail("poll_cq", syscall.EINVAL, "the completion queue is destroyed")
 	}
-	if err := c.d.lines.progress(); err != nil {
-		return 0, err
+	if c.d.lines.ready.Load() {
+		if err := c.d.lines.poll(); err != nil {
+			return 0, err
+		}
 	}
 	c.stop = false
 	n := 0
@@ -90,12 +96,18 @@ func (c *compQueue) Drain(h verbs.Handler, most int) (int, error) {
 	}
 	for n < most && !c.stop && c.fault == nil {
 		asked := min(batch, most-n)
-		got, err := c.poll(asked)
-		if got > 0 {
-			n += c.hand(h, got)
-		}
-		if err != nil {
-			return n, errors.Join(c.fault, err)
+		got := c.poll(asked)
+		for i := range got {
+			if err := c.translate(i); err != nil {
+				c.fault = errors.Join(err, c.fault)
+				break
+			}
+			if c.stop {
+				c.left = append(c.left, c.wc)
+				continue
+			}
+			h.Complete(&c.wc)
+			n++
 		}
 		if got < asked {
 			break
@@ -114,69 +126,53 @@ func (c *compQueue) handLeft(h verbs.Handler, most int) (n int) {
 	return n
 }
 
-// poll polls completions into the device's memory, where they are valid until the next poll.
-func (c *compQueue) poll(most int) (int, error) {
-	if c.overrun.Load() {
-		return 0, c.d.errOverrun()
+// poll polls completions into the device's memory, where they are valid until the next poll, and
+// returns how many. A fault may come with some.
+func (c *compQueue) poll(most int) (n int) {
+	switch {
+	case c.overrun.Load():
+		c.fault = c.d.errOverrun()
+		return 0
+	case c.extended != nil:
+		n, c.fault = c.extended.poll(c.d.port, most)
+		return n
 	}
-	if c.extended != nil {
-		return c.extended.poll(c.d.port, most)
+	c.take.Args[1] = uintptr(most)
+	c.take.Do()
+	if n = int(int32(c.take.Ret)); n < 0 {
+		c.fault = c.d.errOverrun()
+		return 0
 	}
-	p := &c.d.poll
-	p.Args[0], p.Args[1] = c.obj, uintptr(most)
-	p.Do()
-	n := int32(p.Ret)
-	if n < 0 {
-		return 0, c.d.errOverrun()
-	}
-	return int(n), nil
+	return n
 }
 
 func (p *port) errOverrun() error {
 	return p.named(fail("poll_cq", syscall.EOVERFLOW, "more completions have come than the queue holds, or the device has failed"), "")
 }
 
-// hand hands over completions that were polled, and returns how many. It keeps what the handler has
-// stopped before. One of a kind that libibverbs does not know ends the queue.
-func (c *compQueue) hand(h verbs.Handler, got int) int {
-	m, n := c.d.mem.shared, 0
-	for i := range m.completions[:got] {
-		if err := c.translate(&m.completions[i], &m.tm[i]); err != nil {
-			c.fault = err
-			break
-		}
-		if c.stop {
-			c.left = append(c.left, c.wc)
-			continue
-		}
-		h.Complete(&c.wc)
-		n++
-	}
-	return n
-}
-
-// translate fills wc with what is valid: after an error not more than four fields, and tag and priv
-// beside a match alone. Of a rendezvous that is left to software all is valid but the opcode, which
-// mlx5 has not for each. The flag GRH says something about UD alone (ibv_poll_cq(3)). It sets field
-// by field, as fill does; Data stays nil.
-func (c *compQueue) translate(w *abi.WC, tm *abi.WCTMInfo) error {
-	wc := &c.wc
-	wc.WRID, wc.Status, wc.QPNum, wc.VendorErr = w.WRID, verbs.WCStatus(w.Status), w.QPNum, w.VendorErr
-	wc.Opcode, wc.Flags, wc.ByteLen, wc.Imm, wc.Priv, wc.Tag = 0, 0, 0, 0, 0, 0
-	op := verbs.WCOpcode(w.Opcode)
+// translate fills wc with what is valid of completion i: after an error not more than four fields,
+// and tag and priv beside a match alone. Of a rendezvous that is left to software all is valid but
+// the opcode, which mlx5 has not for each. The flag GRH says something about UD alone
+// (ibv_poll_cq(3)). It sets field by field, as fill does; Data stays nil.
+func (c *compQueue) translate(i int) error {
+	wc, w := &c.wc, &c.d.mem.completions[i]
+	status, op, flags := verbs.WCStatus(w.Status), verbs.WCOpcode(w.Opcode), verbs.WCFlags(w.WCFlags)&^verbs.WCFlagGRH
+	wc.WRID, wc.Status, wc.QPNum, wc.VendorErr, wc.Imm, wc.Priv, wc.Tag = w.WRID, status, w.QPNum, w.VendorErr, 0, 0, 0
 	switch {
-	case wc.Status == verbs.WCTMRndvIncomplete:
+	case status == verbs.WCTMRndvIncomplete:
 		op = verbs.WCTMRecv
-	case wc.Status != verbs.WCSuccess:
+	case status != verbs.WCSuccess:
+		wc.Opcode, wc.Flags, wc.ByteLen = 0, 0, 0
 		return nil
 	case op > verbs.WCTSO && op < verbs.WCRecv || op > verbs.WCTMNoTag:
 		return fail("poll_cq", syscall.EPROTO, fmt.Sprintf("a completion with the unknown opcode %d", op))
 	}
-	wc.Opcode, wc.Flags, wc.ByteLen = op, verbs.WCFlags(w.WCFlags)&^verbs.WCFlagGRH, w.ByteLen
-	if wc.Flags&verbs.WCFlagTMMatch != 0 {
+	wc.Opcode, wc.Flags, wc.ByteLen = op, flags, w.ByteLen
+	if flags&verbs.WCFlagTMMatch != 0 {
+		tm := &c.d.mem.tm[i]
 		wc.Tag, wc.Priv = tm.Tag, tm.Priv
 	}
-	if wc.Flags&verbs.WCFlagWithImm != 0 {
+	if flags&verbs.WCFlagWithImm != 0 {
 		wc.Imm = hostOrder(w.ImmData)
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/abi"
-	"github.com/tagmatch/tagmatch/verbs/ibverbs/internal/ccall"
 )
 
 // device is an opened port. Its address is that of its lines.
@@ -30,7 +29,6 @@ type device struct {
 	shares   []*share // few, in any order
 	unused   []*part  // deregistered, to be used again
 	srqs     uint32   // number of the newest SRQ
-	poll     ccall.Call
 	logger   *slog.Logger
 	closed   bool
 }
@@ -53,19 +51,9 @@ func newDevice(p *port, cfg verbs.DriverConfig) (d *device, err error) {
 	if d.attr.MaxInline, err = p.largestInline(); err != nil {
 		return nil, err
 	}
-	m, err := newMapping(d.attr.MaxSGE, d.attr.MaxInline)
-	if err != nil {
-		return nil, err
+	for i := range p.mem.slots {
+		d.free = append(d.free, &p.mem.slots[i])
 	}
-	old := p.mem
-	p.mem = m
-	if err := unmap(old.all); err != nil {
-		return nil, err
-	}
-	for i := range m.slots {
-		d.free = append(d.free, &m.slots[i])
-	}
-	d.poll = ccall.Call{Fn: p.context().Ops.PollCQ, Args: [6]uintptr{2: addr(&m.completions[0])}}
 	if d.lines, err = openLines(d, cfg); err != nil {
 		return nil, err
 	}
@@ -92,7 +80,7 @@ func (p *port) limits() (verbs.DeviceAttr, error) {
 	}
 	tm, why, err := p.tagMatching(&a.TM)
 	return verbs.DeviceAttr{
-		MaxQP: int(o.MaxQP), MaxQPWR: int(o.MaxQPWR), MaxSGE: int(min(o.MaxSGE, o.MaxSRQSGE)),
+		MaxQP: int(o.MaxQP), MaxQPWR: int(o.MaxQPWR), MaxSGE: int(min(o.MaxSGE, o.MaxSRQSGE, maxSGE)),
 		MaxCQ: int(o.MaxCQ), MaxCQE: int(o.MaxCQE),
 		MaxSRQ: int(o.MaxSRQ), MaxSRQWR: int(o.MaxSRQWR), SRQSGE: int(o.MaxSRQSGE),
 		MaxMR: int(o.MaxMR), MaxMsgSize: uint64(p.mem.port.MaxMsgSz),
@@ -102,7 +90,7 @@ func (p *port) limits() (verbs.DeviceAttr, error) {
 	}, err
 }
 
-// largestInline tries which inline payload a queue pair is granted, from 512 bytes down.
+// largestInline tries which inline payload a queue pair is granted, from the most on down.
 func (p *port) largestInline() (int, error) {
 	pd, err := object("alloc_pd", p.lib.allocPD, p.ctx)
 	if err != nil {
@@ -113,12 +101,12 @@ func (p *port) largestInline() (int, error) {
 		return 0, errors.Join(p.named(err, "a queue of 1 completion"), status("dealloc_pd", p.lib.deallocPD, pd))
 	}
 	granted, refused := 0, syscall.Errno(0)
-	for most := uint32(512); most > 0 && granted == 0; most -= 32 {
+	for most := uint32(maxInline); most > 0 && granted == 0; most -= 32 {
 		p.mem.qpInit = abi.QPInitAttr{SendCQ: cq, RecvCQ: cq, QPType: uint32(verbs.QPTRC),
 			Cap: abi.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: most}}
 		qp, errno := call(p.lib.createQP, pd, addr(&p.mem.qpInit))
 		if refused = errno; qp != 0 {
-			granted = int(min(p.mem.qpInit.Cap.MaxInlineData, 512))
+			granted = int(min(p.mem.qpInit.Cap.MaxInlineData, maxInline))
 			err = errors.Join(err, status("destroy_qp", p.lib.destroyQP, qp))
 		}
 	}

@@ -73,7 +73,7 @@ type port struct {
 func (p *port) context() *abi.Context { return at[abi.Context](p.ctx) }
 
 func (p *port) close() error {
-	return errors.Join(status("close_device", p.lib.closeDevice, p.ctx), unmap(p.mem.all))
+	return errors.Join(status("close_device", p.lib.closeDevice, p.ctx), p.mem.free())
 }
 
 // String is the port as TAGMATCH_RDMA_PORT names it.
@@ -135,14 +135,14 @@ func devices() (lib *library, list []uintptr, free func(), err error) {
 	if lib, err = theLibrary(); err != nil {
 		return nil, nil, nil, err
 	}
-	m, err := newMapping(1, 0)
+	m, err := newMapping()
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	array, errno := call(lib.getDeviceList, addr(&m.count))
 	count := m.count
 	free = func() { _, _ = call(lib.freeDeviceList, array) }
-	if err := unmap(m.all); err != nil {
+	if err := m.free(); err != nil {
 		return nil, nil, nil, err
 	}
 	switch {
@@ -175,7 +175,7 @@ func openDevice(lib *library, dev uintptr, name string) (*port, error) {
 	if ctx == 0 {
 		return nil, cannotOpen(name, "/dev/infiniband/"+text(at[abi.Device](dev).DevName[:]), errno)
 	}
-	m, err := newMapping(1, 0)
+	m, err := newMapping()
 	if err != nil {
 		return nil, errors.Join(err, status("close_device", lib.closeDevice, ctx))
 	}

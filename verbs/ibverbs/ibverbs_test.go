@@ -1,7 +1,6 @@
 package ibverbs
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -132,24 +131,12 @@ func TestFail(t *testing.T) {
 	require.Equal(t, syscall.ENOMEM, errnoOf(fail("reg_mr", syscall.ENOMEM, "")))
 }
 
-// TestMapping: the parts of a mapping do not overlap, and a refused request is found by its
-// address.
+// TestMapping: memory is zeros and given back, and a refused request is found by its address.
 func TestMapping(t *testing.T) {
-	const perRequest, inline = 3, 100
-	m, err := newMapping(perRequest, inline)
+	m, err := newMapping()
 	require.NoError(t, err)
-	defer func() { require.NoError(t, unmap(m.all)) }()
-	for i := range batch {
-		require.Len(t, m.sges[i], perRequest)
-		require.Len(t, m.inline[i], inline)
-		require.Equal(t, make([]byte, inline), m.inline[i])
-		copy(m.inline[i], bytes.Repeat([]byte{0xff}, inline))
-		for j := range m.sges[i] {
-			require.Zero(t, m.sges[i][j])
-			m.sges[i][j] = abi.SGE{Addr: ^uint64(0), Length: ^uint32(0), LKey: ^uint32(0)}
-		}
-	}
-	require.Zero(t, *m.shared)
+	defer func() { require.NoError(t, m.free()) }()
+	require.Zero(t, *m)
 	require.Zero(t, index(&m.sends[0], batch, addr(&m.sends[0])))
 	require.Equal(t, 7, index(&m.sends[0], batch, addr(&m.sends[7])))
 	require.Zero(t, index(&m.sends[0], batch, 0), "the provider did not say")
@@ -158,17 +145,20 @@ func TestMapping(t *testing.T) {
 
 // TestTranslate: of an error four fields are valid; an opcode that nobody knows is an error.
 func TestTranslate(t *testing.T) {
-	c := &compQueue{}
-	w := abi.WC{WRID: 1, Opcode: uint32(verbs.WCRecv), ByteLen: 5, QPNum: 7, ImmData: 0x01000000, WCFlags: uint32(verbs.WCFlagWithImm), VendorErr: 3}
-	require.NoError(t, c.translate(&w, &abi.WCTMInfo{}))
+	m, err := newMapping()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, m.free()) }()
+	c, w := &compQueue{d: &device{port: &port{mem: m}}}, &m.completions[1]
+	*w = abi.WC{WRID: 1, Opcode: uint32(verbs.WCRecv), ByteLen: 5, QPNum: 7, ImmData: 0x01000000, WCFlags: uint32(verbs.WCFlagWithImm), VendorErr: 3}
+	require.NoError(t, c.translate(1))
 	require.Equal(t, verbs.WC{WRID: 1, Opcode: verbs.WCRecv, Flags: verbs.WCFlagWithImm, ByteLen: 5, QPNum: 7, Imm: 1, VendorErr: 3}, c.wc)
 	w.Status, w.Opcode = uint32(verbs.WCRetryExcErr), 99
-	require.NoError(t, c.translate(&w, &abi.WCTMInfo{}))
+	require.NoError(t, c.translate(1))
 	require.Equal(t, verbs.WC{WRID: 1, Status: verbs.WCRetryExcErr, QPNum: 7, VendorErr: 3}, c.wc)
 	w.Status = 0
 	for _, op := range []uint32{8, 99, 127, 135, ^uint32(0)} {
 		w.Opcode = op
-		require.ErrorIs(t, c.translate(&w, &abi.WCTMInfo{}), syscall.EPROTO)
+		require.ErrorIs(t, c.translate(1), syscall.EPROTO)
 	}
 }
 
@@ -204,15 +194,16 @@ func TestHostOrder(t *testing.T) {
 // TestSendable: a request is filled in exactly where the rules of RC have nothing against its
 // opcode and flags, and the device does that opcode.
 func TestSendable(t *testing.T) {
-	m, err := newMapping(1, 8)
+	m, err := newMapping()
 	require.NoError(t, err)
-	defer func() { require.NoError(t, unmap(m.all)) }()
+	defer func() { require.NoError(t, m.free()) }()
 	q := &queuePair{d: &device{}}
 	does := []verbs.SendOpcode{verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMARead}
 	for op := range verbs.SendOpcode(40) {
 		for _, high := range []verbs.SendFlags{0, 1 << 8, 1 << 31} {
 			for flags := high; flags < high+64; flags++ {
-				rule, err := verbs.CheckSend(verbs.QPTRC, op, flags), q.fill(m, 0, &verbs.SendWR{Opcode: op, Flags: flags})
+				rule := verbs.CheckSend(verbs.QPTRC, op, flags)
+				_, _, err := q.fill(m, &verbs.SendWR{Opcode: op, Flags: flags})
 				switch {
 				case rule != nil:
 					require.Equal(t, rule, err, "%v, flags %#x", op, flags)

@@ -54,14 +54,6 @@ func (l *lines) wait() {
 	}
 }
 
-// progress polls if there is a reason to. It is small enough to be inlined.
-func (l *lines) progress() error {
-	if l.ready.Load() {
-		return l.poll()
-	}
-	return nil
-}
-
 // poll polls, and has the next reason told.
 func (l *lines) poll() error {
 	l.ready.Store(false)

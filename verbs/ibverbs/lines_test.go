@@ -41,7 +41,7 @@ func TestLinesWaitOnce(t *testing.T) {
 		l.ready.Store(true)
 		go l.wait()
 		for n := 1; n < 4; n++ {
-			require.NoError(t, l.progress())
+			require.NoError(t, l.poll())
 			synctest.Wait()
 			require.Equal(t, n, c.waits)
 			require.True(t, l.ready.Load())

@@ -10,17 +10,27 @@ import (
 // batch is how many requests are posted, and completions polled, in one call.
 const batch = 32
 
+// maxSGE is the most entries of a request, and maxInline the most bytes of its inline payload: the
+// limits of known devices, and 512.
+const (
+	maxSGE    = 32
+	maxInline = 512
+)
+
 // slots is the most completion channels of a device.
 const slots = 32
 
-// shared is what lies in the mapping of a device. The owner of the device uses it, but for events,
-// which its own goroutine does, and for each of the slots, which the one in CompChannel.Wait does.
-type shared struct {
+// mapping is the memory of a device that C reads and writes. The owner of the device uses it, but
+// for events, which its own goroutine does, and for each of the slots, which the one in
+// CompChannel.Wait does.
+type mapping struct {
 	completions [batch]abi.WC
 	sends       [batch]abi.SendWR
 	receives    [batch]abi.RecvWR
 	ops         [batch]abi.OpsWR
-	tm          [batch]abi.WCTMInfo // beside completions, of a queue with tag information
+	sges        [batch][maxSGE]abi.SGE // of each request of a batch
+	inline      [batch][maxInline]byte // payload of each
+	tm          [batch]abi.WCTMInfo    // beside completions, of a queue with tag information
 	pollAttr    abi.PollCQAttr
 	bad         uintptr // the request that was refused
 	count       int32   // of the list of devices
@@ -40,30 +50,17 @@ type shared struct {
 // channelSlot is where ibv_get_cq_event writes.
 type channelSlot struct{ cq, context uintptr }
 
-// mapping is the memory of a device that C reads and writes.
-type mapping struct {
-	all []byte
-	*shared
-	sges   [batch][]abi.SGE // of each request of a batch
-	inline [batch][]byte    // payload of each
-}
+const mappingSize = int(unsafe.Sizeof(mapping{}))
 
-// newMapping maps memory for requests with so many entries and bytes of inline payload each.
-func newMapping(perRequest, inline int) (*mapping, error) {
-	const entry = int(unsafe.Sizeof(abi.SGE{}))
-	head := (int(unsafe.Sizeof(shared{})) + 63) &^ 63
-	sges := batch * perRequest * entry
-	all, err := mapMemory(head + sges + batch*inline)
+func newMapping() (*mapping, error) {
+	all, err := mapMemory(mappingSize)
 	if err != nil {
 		return nil, fail("mmap", errnoOf(err), "memory for requests")
 	}
-	m := &mapping{all: all, shared: (*shared)(unsafe.Pointer(&all[0]))}
-	for i := range batch {
-		m.sges[i] = unsafe.Slice((*abi.SGE)(unsafe.Pointer(&all[head+i*perRequest*entry])), perRequest)
-		m.inline[i] = all[head+sges+i*inline:][:inline:inline]
-	}
-	return m, nil
+	return (*mapping)(unsafe.Pointer(&all[0])), nil
 }
+
+func (m *mapping) free() error { return unmap(unsafe.Slice((*byte)(unsafe.Pointer(m)), mappingSize)) }
 
 // Operations of abi.Context.Op.
 const (

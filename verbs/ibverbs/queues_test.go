@@ -273,7 +273,7 @@ func TestEnded(t *testing.T) {
 		require.Eventually(t, func() bool {
 			for _, d := range []*device{r.d, peer, third} {
 				if !d.closed {
-					require.NoError(t, d.lines.progress())
+					require.NoError(t, d.lines.poll())
 				}
 			}
 			m, ok := d.PollTold()

@@ -108,42 +108,48 @@ func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
 	case s.obj == 0 || s.list == nil:
 		return wr, fail(op, syscall.EINVAL, "the SRQ is destroyed, or has no tag matching")
 	}
-	m := s.d.mem
 	for wr != nil {
-		first, n := wr, 0
-		var fault error
-		for ; wr != nil && n < batch; wr, n = wr.Next, n+1 {
-			if fault = s.checkOp(wr); fault != nil {
-				break
-			}
-			w := &m.ops[n]
-			*w = abi.OpsWR{WRID: wr.WRID, Opcode: uint32(wr.Opcode), Flags: int32(wr.Flags), UnexpectedCnt: wr.UnexpectedCnt, Handle: wr.Handle}
-			if wr.Opcode == verbs.WRTagAdd {
-				w.RecvWRID, w.Tag, w.Mask = wr.Add.RecvWRID, wr.Add.Tag, wr.Add.Mask
-				w.SGList, w.NumSGE, _ = entries(m.sges[n], wr.Add.SGList)
-			}
-			if n > 0 {
-				m.ops[n-1].Next = addr(w)
-			}
-		}
+		n, rest, fault := s.fillOps(wr)
 		if n > 0 {
-			if bad, err := s.postOps(first, n); err != nil {
+			if bad, err := s.postOps(wr, n); err != nil {
 				return bad, err
 			}
 		}
 		if fault != nil {
-			return wr, fault
+			return rest, fault
 		}
+		wr = rest
 	}
 	return nil, nil
+}
+
+// fillOps makes the operations of a chain, as queuePair.fill does requests.
+func (s *sharedQueue) fillOps(wr *verbs.OpsWR) (n int, rest *verbs.OpsWR, err error) {
+	m := s.d.mem
+	for ; wr != nil && n < batch; wr, n = wr.Next, n+1 {
+		if err = s.checkOp(wr); err != nil {
+			break
+		}
+		w := &m.ops[n]
+		*w = abi.OpsWR{WRID: wr.WRID, Next: addr(w) + sizeof(w), Opcode: uint32(wr.Opcode), Flags: int32(wr.Flags), UnexpectedCnt: wr.UnexpectedCnt,
+			Handle: wr.Handle}
+		if wr.Opcode == verbs.WRTagAdd {
+			w.RecvWRID, w.Tag, w.Mask = wr.Add.RecvWRID, wr.Add.Tag, wr.Add.Mask
+			w.SGList, w.NumSGE, _ = entries(&m.sges[n], wr.Add.SGList)
+		}
+	}
+	if n > 0 {
+		m.ops[n-1].Next = 0
+	}
+	return n, wr, err
 }
 
 // postOps posts the operations that were filled in, n from wr on, and takes the handles of those
 // that are posted.
 func (s *sharedQueue) postOps(wr *verbs.OpsWR, n int) (*verbs.OpsWR, error) {
 	m, l := s.d.mem, s.list
-	errno := m.call(&l.post)
-	if errno != 0 {
+	posted := m.posted(&l.post)
+	if !posted {
 		n = index(&m.ops[0], n, m.bad)
 	}
 	for i := range n {
@@ -153,8 +159,8 @@ func (s *sharedQueue) postOps(wr *verbs.OpsWR, n int) (*verbs.OpsWR, error) {
 		}
 		wr = wr.Next
 	}
-	if errno != 0 {
-		return wr, s.d.named(fail("post_srq_ops", errno, ""), "")
+	if !posted {
+		return wr, s.d.named(refused("post_srq_ops", &l.post), "")
 	}
 	return nil, nil
 }

@@ -77,7 +77,7 @@ func Opcode(msg []byte) verbs.TMHOpcode {
 // IsEager reports whether msg is an eager message with at most maxEager bytes of payload: that
 // Deliver would give it to Sink.Eager. It is small enough to be inlined, as ParseTMH is.
 func IsEager(msg []byte, maxEager int) bool {
-	return uint(len(msg)-verbs.TMHSize) <= uint(maxEager) && msg[0] == byte(verbs.TMHEager)
+	return len(msg) >= verbs.TMHSize && len(msg)-verbs.TMHSize <= maxEager && msg[0] == byte(verbs.TMHEager)
 }
 
 // Deliver decodes a whole message from rank src, headers included, and calls the method of the sink

@@ -65,8 +65,8 @@ func (r *ring) checkPosted(slot uint64) {
 	r.inv[slot] = true
 }
 
-// poison overwrites the first n bytes of a slot, whose message was handled.
-func (r *ring) poison(slot uint64, n uint32) { invariant.PoisonStart(r.filled(slot, n)) }
+// poison overwrites a message that lies in a slot and was handled.
+func (r *ring) poison(wc *verbs.WC) { invariant.PoisonStart(r.message(wc)) }
 
 // checkFree checks that nobody has written to a bounce buffer since it came back.
 func checkFree(buf []byte) { invariant.RequirePoison(buf, "a free bounce buffer") }

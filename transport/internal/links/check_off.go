@@ -17,6 +17,6 @@ func (*peer) checkCompleted(uint32)   {}
 func (*budget) check([]*peer, uint32) {}
 func (*ring) checkTaken(uint64)       {}
 func (*ring) checkPosted(uint64)      {}
-func (*ring) poison(uint64, uint32)   {}
+func (*ring) poison(*verbs.WC)        {}
 func (*Pool) checkPut(uint32)         {}
 func (*region) checkDereg()           {}

@@ -18,6 +18,9 @@ type Links struct {
 	sink transport.Sink
 	inv  *check.Sink
 
+	last  lastFrom
+	usual verbs.WCOpcode // of a message that no entry of a tag list has matched
+
 	losses
 	objects
 	roster
@@ -43,8 +46,7 @@ type Links struct {
 	reads   reads
 	grants  grants
 
-	until   int // calls of Begin until End does its rare work
-	last    lastFrom
+	until   int   // calls of Begin until End does its rare work
 	todo    bool  // End has work now: a grant, a loss or a fatal error
 	fatal   error // why the transport as a whole cannot continue; nil while it can
 	stopped bool  // the last Drain was ended by Enough
@@ -77,11 +79,14 @@ func Open(l *Links, cfg Config, sink transport.Sink, inv *check.Sink) error {
 	attr := cfg.Device.Attr()
 	*l = Links{cfg: cfg, sink: sink, inv: inv, conn: connector{l: l, number: rand.Uint64()}, lines: lines{l: l}, losses: losses{l: l}, last: lastFrom{qpn: noQPN},
 		maxRead: attr.MaxMsgSize, inline: min(attr.MaxInline, format.BufferSize(cfg.MaxEager)), depth: uint32(cfg.SendDepth)}
+	if l.usual = verbs.WCRecv; cfg.TM.MaxNumTags > 0 {
+		l.usual = verbs.WCTMRecv
+	}
 	l.directory.init(&cfg)
 	l.roster.init(cfg.Size)
 	l.budget.open(cfg.budget, max(cfg.SendDepth/2, 1))
 	l.regions.init(attr.MaxMR, cfg.Size)
-	l.eager = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, SGList: l.eagerS[:]}
+	l.eager = verbs.SendWR{Opcode: verbs.WRSend, SGList: l.eagerS[:]}
 	l.small = verbs.SendWR{Opcode: verbs.WRSend}
 	l.marked = verbs.SendWR{Opcode: verbs.WRSendWithImm}
 	l.write = verbs.SendWR{Opcode: verbs.WRRDMAWrite}

@@ -1,6 +1,7 @@
 package links
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/tagmatch/tagmatch/transport/internal/format"
@@ -106,13 +107,11 @@ func (l *Links) Broken() error { return l.fatal }
 // from. It reports whether this was one; Return must follow then. Any other is for Received and
 // format.Deliver.
 func (l *Links) Usual(wc *verbs.WC) bool {
-	msg, from := wc.Data, &l.last
-	if wc.QPNum != from.qpn || wc.Status != verbs.WCSuccess {
+	from := &l.last
+	if wc.QPNum != from.qpn || wc.Status != verbs.WCSuccess || wc.Opcode != l.usual || wc.Flags != 0 {
 		return false
 	}
-	if msg == nil && IsRecv(wc.WRID) {
-		msg = l.ring.filled(wc.WRID, wc.ByteLen)
-	}
+	msg := l.ring.message(wc)
 	if !format.IsEager(msg, l.cfg.MaxEager) {
 		return false
 	}
@@ -124,7 +123,8 @@ func (l *Links) Usual(wc *verbs.WC) bool {
 
 // Received handles the completion of a buffer of the SRQ. It returns the message and the rank that
 // it is from, which is -1 if the message is to be discarded: the receive failed, nobody knows the
-// queue pair, or the link has ended. The message is valid until Return, which must follow.
+// queue pair, the link has ended, or ends here, as a write has taken the receive and left in its
+// buffer what was there. The message is valid until Return, which must follow.
 func (l *Links) Received(wc *verbs.WC) (rank int, msg []byte) {
 	l.ring.checkTaken(wc.WRID)
 	if wc.Status != verbs.WCSuccess {
@@ -135,13 +135,14 @@ func (l *Links) Received(wc *verbs.WC) (rank int, msg []byte) {
 	if rank < 0 || l.peers[rank].discards() {
 		return -1, nil
 	}
+	if wc.Opcode == verbs.WCRecvRDMAWithImm {
+		l.ProtocolError(rank, errors.New("a write with immediate data"))
+		return -1, nil
+	}
 	if l.peers[rank].state == linkUp {
 		l.last = lastFrom{wc.QPNum, rank}
 	}
-	if wc.Data != nil {
-		return rank, wc.Data
-	}
-	return rank, l.ring.filled(wc.WRID, wc.ByteLen)
+	return rank, l.ring.message(wc)
 }
 
 // Return gives a buffer back to the SRQ once its message was handled, or its receive has failed. It
@@ -155,9 +156,11 @@ func (l *Links) Return(wc *verbs.WC) (again bool) {
 }
 
 func (l *Links) postAgain(wc *verbs.WC) (again bool) {
-	l.ring.poison(wc.WRID, wc.ByteLen)
-	if err := l.ring.post(wc.WRID); err != nil {
-		l.Break(err)
+	l.ring.poison(wc)
+	if l.ring.add(wc.WRID) {
+		if err := l.ring.flush(); err != nil {
+			l.Break(err)
+		}
 	}
 	return false
 }

@@ -42,8 +42,10 @@ func (r *ring) open(pd verbs.PD, srq verbs.SRQ, depth, size int) (err error) {
 		r.sgs[i].LKey = r.mr.LKey()
 	}
 	for i := range depth {
-		if err := r.post(uint64(i)); err != nil {
-			return err
+		if r.add(uint64(i)) {
+			if err := r.flush(); err != nil {
+				return err
+			}
 		}
 	}
 	return r.flush()
@@ -55,24 +57,23 @@ func (r *ring) at(slot uint64) []byte {
 	return r.slab[off : off+r.size : off+r.size]
 }
 
-// filled returns the first n bytes of a slot, nil if it is shorter.
-func (r *ring) filled(slot uint64, n uint32) []byte {
-	if uint64(n) > uint64(r.size) {
-		return nil
+// message returns what a receive has got, where the device lends it, or in its slot; nil where the
+// completion is of no slot, or of more bytes than one has.
+func (r *ring) message(wc *verbs.WC) []byte {
+	msg := wc.Data
+	if msg == nil && IsRecv(wc.WRID) && uint64(wc.ByteLen) <= uint64(r.size) {
+		msg = r.at(wc.WRID)[:wc.ByteLen:wc.ByteLen]
 	}
-	return r.at(slot)[:n:n]
+	return msg
 }
 
-// post gives a slot to the device. Slots are posted in chains, so that a message costs a share of
-// one call.
-func (r *ring) post(slot uint64) error {
+// add has a slot posted by the next flush, and reports whether that is due: slots are posted in
+// chains, so that a message costs a share of one call. It is small enough to be inlined.
+func (r *ring) add(slot uint64) (due bool) {
 	r.checkPosted(slot)
 	r.wrs[r.n].WRID, r.sgs[r.n].Data = slot, r.at(slot)
 	r.n++
-	if r.n < r.batch {
-		return nil
-	}
-	return r.flush()
+	return r.n >= r.batch
 }
 
 // flush posts what is still to be posted.

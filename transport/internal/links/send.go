@@ -25,7 +25,7 @@ func (l *Links) SendEager(to int, appCtx uint32, tag uint64, payload []byte) err
 	}
 	format.PutEager(l.eagerB[:], appCtx, tag)
 	l.eagerS[1].Data = payload
-	err := l.post(p, &l.eager, kindSend, 0)
+	err := l.post(p, &l.eager, kindSend, verbs.SendInline)
 	l.eagerS[1].Data = nil // it is the caller's again
 	return err
 }
@@ -40,20 +40,16 @@ func (l *Links) sendBig(to int, appCtx uint32, tag uint64, payload []byte) error
 }
 
 // post posts a request with the next sequence number, signalled if too many before it were not, so
-// that slots become free. id is the kind of its WRID and its slot; flags are added to the request's
-// for this one posting. The caller has checked that there is room.
+// that slots become free. id is the kind of its WRID and its slot. The caller has checked that there
+// is room.
 func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags) error {
 	seq := p.posted
 	if seq-p.signalled >= l.budget.every-1 {
 		flags |= verbs.SendSignaled
 	}
 	checkHeader(wr)
-	base := wr.Flags
-	wr.WRID = id | uint64(seq)
-	wr.Flags = base | flags
-	_, err := p.qp.PostSend(wr)
-	wr.Flags = base
-	if err != nil {
+	wr.WRID, wr.Flags = id|uint64(seq), flags
+	if _, err := p.qp.PostSend(wr); err != nil {
 		return l.refused(p, err)
 	}
 	p.posted = seq + 1
