@@ -14,6 +14,9 @@ func disseminate(c *call) error {
 	return nil
 }
 
+// barrierSwap has all ranks send to all others, so that there is one round.
+func barrierSwap(c *call) error { return c.swap(nil, func(int) []byte { return nil }) }
+
 // A binomial tree has the ranks as seen from its root: node i has the nodes i+1, i+2, i+4, ...
 // below it, up to its own lowest bit, and above it the node without that bit.
 

@@ -14,6 +14,13 @@ import (
 // at a time uses it. All its messages have its tag. So those from one rank to another are matched
 // in their order: each algorithm begins them in the same order at both ends.
 type call struct {
+	asked
+	scratch      []byte
+	recvs, sends line
+}
+
+// asked is what was asked for, and what has become of it so far.
+type asked struct {
 	g    *Group
 	ctx  context.Context
 	kind kind
@@ -28,10 +35,7 @@ type call struct {
 	pieces  [][]byte                     // what a V call gives, by rank
 	team    team                         // whose part of the operation runs
 	alloc   func(from, bytes int) []byte // makes room for what a V call gets from a rank
-
-	scratch      []byte
-	recvs, sends line
-	stuck        error // why isend could not wait for room
+	stuck   error                        // why isend could not wait for room
 }
 
 // operation is an Op without its type.
@@ -42,7 +46,7 @@ type operation struct {
 }
 
 func (c *call) rank() int { return c.team.rank }
-func (c *call) size() int { return c.team.size() }
+func (c *call) size() int { return c.team.size }
 
 // combine makes dst a op b, where a is of lower ranks than b. dst may be a or b, and where it is b
 // what is in a is lost.
@@ -52,7 +56,7 @@ func (c *call) combine(dst, a, b []byte) { c.op.combine(dst, a, b) }
 func (c *call) release() {
 	c.recvs.reset()
 	c.sends.reset()
-	*c = call{scratch: c.scratch, recvs: c.recvs, sends: c.sends}
+	c.asked = asked{}
 }
 
 // room is n bytes of memory until the end of the call, aligned for any element. Each call of room
@@ -83,9 +87,16 @@ func (c *call) exchange(to int, out []byte, from int, in []byte) error {
 	return received(from, len(in), st, err)
 }
 
-// received checks that a message of rank from fills n bytes.
+// received checks that a message of rank from fills n bytes. It is small enough to be inlined.
 func received(from, n int, st p2p.Status, err error) error {
-	if err == nil && st.Len != int64(n) || err != nil && errors.Is(err, p2p.ErrTruncated) {
+	if err == nil && st.Len == int64(n) {
+		return nil
+	}
+	return notReceived(from, n, st, err)
+}
+
+func notReceived(from, n int, st p2p.Status, err error) error {
+	if err == nil || errors.Is(err, p2p.ErrTruncated) {
 		return invalidf("rank %d sends %d bytes where %d are due: lengths must be equal on all ranks", from, st.Len, n)
 	}
 	return err
@@ -194,8 +205,9 @@ func (l *line) underWay() []begun { return l.begun[l.taken:] }
 // add begins with the room of those that were taken.
 func (l *line) add(b begun) {
 	if len(l.begun) == cap(l.begun) && l.taken > len(l.begun)/2 {
-		l.begun = append(l.begun[:0], l.underWay()...)
-		l.taken = 0
+		n := copy(l.begun, l.underWay())
+		clear(l.begun[n:])
+		l.begun, l.taken = l.begun[:n], 0
 	}
 	l.begun = append(l.begun, b)
 }
@@ -203,6 +215,7 @@ func (l *line) add(b begun) {
 // take returns the oldest request, which is the caller's to wait for.
 func (l *line) take() begun {
 	b := l.begun[l.taken]
+	l.begun[l.taken] = begun{}
 	if l.taken++; l.len() == 0 {
 		l.begun, l.taken = l.begun[:0], 0
 	}
@@ -211,7 +224,7 @@ func (l *line) take() begun {
 
 // reset drops what the line refers to.
 func (l *line) reset() {
-	clear(l.begun[:cap(l.begun)])
+	clear(l.begun)
 	l.begun, l.taken = l.begun[:0], 0
 }
 

@@ -48,7 +48,7 @@ func (c *call) compare() error {
 	if c.size() == 1 {
 		return nil
 	}
-	texts := &call{g: c.g, ctx: c.ctx, kind: allGather, tag: c.tag, team: c.team, element: 1}
+	texts := &call{asked: asked{g: c.g, ctx: c.ctx, kind: allGather, tag: c.tag, team: c.team, element: 1}}
 	texts.in = encode(c.description())
 	texts.out = make([]byte, len(texts.in)*c.size())
 	if err := allGatherBruck(texts); err != nil {

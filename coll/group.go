@@ -20,6 +20,7 @@ type Group struct {
 	_      noCopy
 	comm   *p2p.Comm
 	layout layout
+	near   bool // all members have shared memory; all know the same
 	rules  rules
 
 	mu     sync.Mutex
@@ -45,7 +46,7 @@ func New(ctx context.Context, c *p2p.Comm) (*Group, error) {
 		return nil, invalidf("new: the Comm is nil")
 	}
 	rules, wrong := readRules()
-	g, err := newGroup(ctx, c, rules) // where the rules are wrong, the others hear of it
+	g, err := newGroup(ctx, c, rules, shareMemory(c)) // where the rules are wrong, the others hear of it
 	if wrong != nil {
 		_ = g.Close()
 		return nil, wrapf("new: %w", wrong)
@@ -53,12 +54,22 @@ func New(ctx context.Context, c *p2p.Comm) (*Group, error) {
 	return g, err
 }
 
-// newGroup compares the rules by the call that makes the Group's Comm: messages on that one could
-// fail where another member has come further, and has broken the Group.
-func newGroup(ctx context.Context, c *p2p.Comm, rules rules) (*Group, error) {
+// newGroup compares the rules, and what members know of their memory, by the call that makes the
+// Group's Comm: messages on that one could fail where another member has come further, and has
+// broken the Group.
+func newGroup(ctx context.Context, c *p2p.Comm, rules rules, near bool) (*Group, error) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(rules.text))
-	own, err := c.Split(ctx, int(h.Sum32()>>1), 0)
+	color, alike := int(h.Sum32()>>2), 1<<30 // with the bit those who have seen shared memory only
+	if !near {
+		alike = 0
+	}
+	own, err := c.Split(ctx, color|alike, 0)
+	if err == nil && own.Size() < c.Size() {
+		own.Close()
+		near = false
+		own, err = c.Split(ctx, color, 0)
+	}
 	if err != nil {
 		return nil, wrapf("new: %w", err)
 	}
@@ -68,12 +79,24 @@ func newGroup(ctx context.Context, c *p2p.Comm, rules rules) (*Group, error) {
 			return nil, wrapf("new: %w", invalidf("the environments differ: here %s=%s, rank %d has another one", Environment, rules.text, rank))
 		}
 	}
-	return groupOf(own, rules), nil
+	return groupOf(own, rules, near), nil
 }
 
-func groupOf(c *p2p.Comm, r rules) *Group {
+// shareMemory reports whether nothing but memory carries this rank's messages to the ranks of c.
+func shareMemory(c *p2p.Comm) bool {
+	wires := c.World().Metrics().Wires
+	for rank := range c.Size() {
+		to := c.WorldRank(rank)
+		if wire := wires[to]; to != c.World().Rank() && wire != "shm" && wire != "loop" {
+			return false
+		}
+	}
+	return true
+}
+
+func groupOf(c *p2p.Comm, r rules, near bool) *Group {
 	hostOf := func(rank int) int { return c.World().HostOf(c.WorldRank(rank)) }
-	g := &Group{comm: c, layout: newLayout(c.Rank(), c.Size(), hostOf), rules: r}
+	g := &Group{comm: c, layout: newLayout(c.Rank(), c.Size(), hostOf), near: near, rules: r}
 	c.Collectives(g.say)
 	return g
 }
@@ -101,7 +124,7 @@ func (g *Group) Shrink(ctx context.Context, value int64) (*Group, int64, error) 
 	if err != nil {
 		return nil, 0, wrapf("shrink: %w", err)
 	}
-	return groupOf(c, g.rules), least, nil
+	return groupOf(c, g.rules, g.near), least, nil
 }
 
 // Rank is this process's rank in the Group, which is that in its Comm.
@@ -138,7 +161,6 @@ const (
 // begin takes the place of the next operation, in the order of these calls.
 func (g *Group) begin(ctx context.Context, k kind) *call {
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	var c *call
 	if n := len(g.idle); n > 0 {
 		c = g.idle[n-1]
@@ -147,13 +169,15 @@ func (g *Group) begin(ctx context.Context, k kind) *call {
 		c = new(call)
 	}
 	c.g, c.ctx, c.kind, c.tag = g, ctx, k, g.number
-	c.team = team{rank: g.Rank(), all: g.Size()}
+	c.team.rank, c.team.size = g.Rank(), g.Size()
 	g.number = (g.number + 1) & p2p.MaxCommTag
 	g.under++
 	g.begun++
 	g.last = k
-	if g.broken != nil {
-		c.err = fmt.Errorf("%w: %s", p2p.ErrRevoked, g.broken.text())
+	broken := g.broken
+	g.mu.Unlock()
+	if broken != nil {
+		c.err = fmt.Errorf("%w: %s", p2p.ErrRevoked, broken.text())
 	}
 	return c
 }
@@ -165,11 +189,11 @@ func (g *Group) end(c *call, err error) error {
 	}
 	c.release()
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	if g.under--; len(g.idle) < mostIdle {
 		g.keepScratch(c)
 		g.idle = append(g.idle, c)
 	}
+	g.mu.Unlock()
 	return err
 }
 

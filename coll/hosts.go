@@ -6,11 +6,9 @@ import "slices"
 // algorithm sees the ranks of its team alone, from 0 on.
 type team struct {
 	rank    int   // of this member in the team
-	all     int   // how many, where the team is all members
+	size    int   // how many they are
 	members []int // of the Group, by rank in the team; nil: all
 }
-
-func (t team) size() int { return max(t.all, len(t.members)) }
 
 // member is a rank of the team in the Group.
 func (t team) member(rank int) int {
@@ -40,7 +38,7 @@ type layout struct {
 
 // newLayout makes the layout of a member of n ranks on hosts that hostOf tells apart.
 func newLayout(rank, n int, hostOf func(rank int) int) layout {
-	l := layout{inside: team{rank: rank, all: n}, across: team{members: []int{rank}}, inOrder: true}
+	l := layout{inside: team{rank: rank, size: n}, across: team{size: 1, members: []int{rank}}, inOrder: true}
 	var hosts [][]int
 	place, number := map[int]int{}, map[int]int{} // of a rank on its host, of a host
 	for r := range n {
@@ -59,7 +57,7 @@ func newLayout(rank, n int, hostOf func(rank int) int) layout {
 	if len(hosts) == 1 || len(hosts[own]) == 1 || slices.ContainsFunc(hosts, differs) {
 		return l
 	}
-	l.hosts, l.inside, l.across = hosts, team{rank: here, members: hosts[own]}, team{rank: own}
+	l.hosts, l.inside, l.across = hosts, team{rank: here, size: len(hosts[own]), members: hosts[own]}, team{rank: own, size: len(hosts)}
 	for _, members := range hosts {
 		l.across.members = append(l.across.members, members[here])
 	}

@@ -2,6 +2,7 @@ package coll
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -31,7 +32,7 @@ func TestLayout(t *testing.T) {
 		assert.Equal(t, r.inOrder, l.inOrder, "%v", r)
 		if r.inside == nil {
 			assert.Nil(t, l.hosts, "%v", r)
-			assert.Equal(t, team{rank: r.rank, all: len(r.hosts)}, l.inside)
+			assert.Equal(t, team{rank: r.rank, size: len(r.hosts)}, l.inside)
 			continue
 		}
 		assert.Equal(t, r.inside, l.inside.members, "%v", r)
@@ -83,6 +84,30 @@ func playHosts(t *testing.T, g *Group) {
 		require.NoError(t, AllReduce(background, g, Sum[int64](), x))
 		for j := range x {
 			require.Equal(t, int64(j*g.Size()*(g.Size()+1)/2), x[j])
+		}
+	}
+}
+
+// TestNear: members that share memory swap short vectors, if all of them have seen that.
+func TestNear(t *testing.T) {
+	devices := []string{"", "shm", "tcp"}
+	if runtime.GOOS != "linux" {
+		devices = devices[:1] // the others need it
+	}
+	for _, device := range devices {
+		for _, doubts := range []int{-1, 2} { // a rank that has not seen it
+			p2ptest.RunConfig(t, 3, p2p.Config{Device: device}, func(w *p2p.World) {
+				seen := shareMemory(w.Comm())
+				assert.Equal(t, device != "tcp", seen)
+				g, err := newGroup(t.Context(), w.Comm(), rules{}, seen && w.Rank() != doubts)
+				require.NoError(t, err)
+				assert.Equal(t, 3, g.Size())
+				assert.Equal(t, device != "tcp" && doubts < 0, g.near)
+				x := []int32{int32(w.Rank())}
+				require.NoError(t, AllReduce(t.Context(), g, Sum[int32](), x))
+				assert.Equal(t, []int32{3}, x)
+				require.NoError(t, g.Close())
+			})
 		}
 	}
 }

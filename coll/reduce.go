@@ -55,23 +55,27 @@ func (p pairs) rank(place int) int {
 
 // pair combines the vectors of each pair. A rank that sits out has the result of all at its end. t
 // is room as long as x.
-func (c *call) pair(x, t []byte) (p pairs, err error) {
-	n, rank := c.size(), c.rank()
-	p.count = 1 << (bits.Len(uint(n)) - 1)
-	p.extra = n - p.count
-	p.place = rank - p.extra
-	switch {
-	case rank >= 2*p.extra:
-	case rank%2 == 0:
-		p.out = true
+func (c *call) pair(x, t []byte) (pairs, error) {
+	count := 1 << (bits.Len(uint(c.size())) - 1)
+	p := pairs{count: count, extra: c.size() - count}
+	if p.place = c.rank() - p.extra; p.place >= p.extra {
+		return p, nil
+	}
+	return c.meet(p, x, t)
+}
+
+// meet is pair where this rank is in one.
+func (c *call) meet(p pairs, x, t []byte) (_ pairs, err error) {
+	rank := c.rank()
+	if p.out = rank%2 == 0; p.out {
 		if err = c.send(rank+1, x); err == nil {
 			err = c.recv(rank+1, x)
 		}
-	default:
-		p.place = rank / 2
-		if err = c.recv(rank-1, t); err == nil {
-			c.combine(x, t, x)
-		}
+		return p, err
+	}
+	p.place = rank / 2
+	if err = c.recv(rank-1, t); err == nil {
+		c.combine(x, t, x)
 	}
 	return p, err
 }
@@ -117,6 +121,50 @@ func allReduceHalving(c *call) error {
 		}
 	}
 	return c.unpair(p, x)
+}
+
+// allReduceSwap has each rank send its vector to all others, so that there is one round.
+func allReduceSwap(c *call) error {
+	x, n := c.in, len(c.in)
+	room := c.room(c.size() * n)
+	operand := func(rank int) []byte {
+		if rank == c.rank() {
+			return x
+		}
+		return room[rank*n:][:n]
+	}
+	if err := c.swap(x, operand); err != nil {
+		return err
+	}
+	sum := operand(0)
+	for rank := 1; rank < c.size(); rank++ {
+		into := sum
+		if rank == c.rank() {
+			into = x
+		}
+		c.combine(into, sum, operand(rank))
+		sum = into
+	}
+	return nil
+}
+
+// swap sends x to all other ranks, and receives into room what they send. It waits once where all
+// have called it.
+func (c *call) swap(x []byte, room func(rank int) []byte) error {
+	n := c.size()
+	for i := 2; i < n; i++ {
+		c.irecv(c.shifted(-i), room(c.shifted(-i)))
+	}
+	for i := 2; i < n; i++ {
+		if err := c.send(c.shifted(i), x); err != nil {
+			return c.giveUp(err)
+		}
+	}
+	from := c.shifted(-1)
+	if err := c.exchange(c.shifted(1), x, from, room(from)); err != nil {
+		return c.giveUp(err)
+	}
+	return c.waitRecvs(n - 2)
 }
 
 // reduceTree combines up a binomial tree. Operations that do not commute end at rank 0, which

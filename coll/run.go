@@ -69,18 +69,16 @@ func (g *Group) run(c *call) error {
 // work is the operation itself. A Group of one has nobody to send to.
 func (c *call) work() error {
 	switch {
-	case c.size() == 1 && c.alloc != nil:
-		own := c.in
-		if c.pieces != nil {
-			own = c.pieces[0]
-		}
-		c.keep(own)
-		return nil
-	case c.size() == 1:
+	case c.size() > 1:
+		return c.algorithm()(c)
+	case c.alloc == nil:
 		copy(c.out, c.in)
-		return nil
+	case c.pieces == nil:
+		c.keep(c.in)
+	default:
+		c.keep(c.pieces[0])
 	}
-	return c.algorithm()(c)
+	return nil
 }
 
 // start does the operation on a goroutine of its own. run, which does Group.run, is a function

@@ -263,7 +263,7 @@ func TestCheckStarted(t *testing.T) {
 // TestRules: what TAGMATCH_COLL says is read in New, and mistakes are named.
 func TestRules(t *testing.T) {
 	for text, want := range map[string]string{
-		"allreduce:ring": "TAGMATCH_COLL=allreduce:ring: allreduce has doubling, hosts, direct, halving",
+		"allreduce:ring": "TAGMATCH_COLL=allreduce:ring: allreduce has doubling, swap, hosts, direct, halving",
 		"sum":            `TAGMATCH_COLL=sum: "sum" is neither check nor an operation with its algorithm, such as allreduce:direct`,
 		"check,,":        `TAGMATCH_COLL=check,,: "" is neither check nor an operation with its algorithm, such as allreduce:direct`,
 	} {
@@ -277,7 +277,7 @@ func TestRules(t *testing.T) {
 	t.Setenv(Environment, "allreduce:ring")
 	p2ptest.Run(t, 1, func(w *p2p.World) {
 		_, err := New(background, w.Comm())
-		assert.ErrorContains(t, err, "coll: new: invalid argument: TAGMATCH_COLL=allreduce:ring: allreduce has doubling, hosts, direct, halving")
+		assert.ErrorContains(t, err, "coll: new: invalid argument: TAGMATCH_COLL=allreduce:ring: allreduce has doubling, swap, hosts, direct, halving")
 	})
 }
 
@@ -288,7 +288,7 @@ func TestRulesDiffer(t *testing.T) {
 		if w.Rank() == 1 {
 			mine.text = ""
 		}
-		_, err := newGroup(background, w.Comm(), mine)
+		_, err := newGroup(background, w.Comm(), mine, true)
 		assert.ErrorIs(t, err, p2p.ErrInvalid)
 		assert.ErrorContains(t, err, fmt.Sprintf("the environments differ: here TAGMATCH_COLL=%s, rank %d has another one", mine.text, 1-w.Rank()%2))
 		require.NoError(t, w.Comm().Barrier(background))

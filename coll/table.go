@@ -19,12 +19,20 @@ type algorithm struct {
 
 const unlimited = math.MaxInt
 
-// byHosts are the algorithms for Groups on several hosts.
-const byHosts = "hosts"
-
-// mostDoubled bytes are up to where the fewest messages are worth more than the fewest bytes, and
-// fewRanks up to where halving, with fewer messages than direct algorithms, is no faster.
+// byHosts are the algorithms for Groups on several hosts, and bySwap those for members that share
+// memory: over TCP messages cost more than waits.
 const (
+	byHosts = "hosts"
+	bySwap  = "swap"
+)
+
+// mostSwap bytes, and ranksSwap, are up to where one wait is worth more than the fewest messages: among
+// ranks that share a processor each wait is a switch of processes. mostDoubled are up to where the
+// fewest messages are worth more than the fewest bytes, and fewRanks up to where halving, with fewer
+// messages than direct algorithms, is no faster.
+const (
+	mostSwap    = 512
+	ranksSwap   = 8
 	mostDoubled = 32 << 10
 	fewRanks    = 4
 )
@@ -34,7 +42,11 @@ const (
 // more ranks than that follow from how many messages follow each other, and those by hosts from how
 // many bytes go between hosts.
 var algorithms = [kinds][]algorithm{
-	barrier: {{"dissemination", disseminate, unlimited, unlimited}},
+	barrier: {
+		{"dissemination", disseminate, unlimited, 2},
+		{bySwap, barrierSwap, unlimited, ranksSwap},
+		{"dissemination", disseminate, unlimited, unlimited},
+	},
 	bcast: {
 		{"all", bcastAll, unlimited, 4},
 		{"tree", bcastTree, 64 << 10, unlimited},
@@ -45,7 +57,7 @@ var algorithms = [kinds][]algorithm{
 		{"tree", reduceTree, 128 << 10, unlimited},
 		{"direct", reduceDirect, unlimited, unlimited},
 	},
-	allReduce: slices.Insert(slices.Clone(flatAllReduce), 1, algorithm{byHosts, allReduceHosts, unlimited, unlimited}),
+	allReduce: slices.Insert(slices.Clone(flatAllReduce), 3, algorithm{byHosts, allReduceHosts, unlimited, unlimited}),
 	reduceScatter: {
 		{"doubling", reduceScatterDoubling, 512, unlimited},
 		{"direct", reduceDirect, unlimited, unlimited},
@@ -78,6 +90,8 @@ var algorithms = [kinds][]algorithm{
 
 // flatAllReduce are those that take no notice of hosts, and so those for ranks on a host each.
 var flatAllReduce = []algorithm{
+	{"doubling", allReduceDoubling, mostDoubled, 2},
+	{bySwap, allReduceSwap, mostSwap, ranksSwap},
 	{"doubling", allReduceDoubling, mostDoubled, unlimited},
 	{"direct", reduceDirect, unlimited, fewRanks},
 	{"halving", allReduceHalving, mostScratch, unlimited},
@@ -111,16 +125,25 @@ func (c *call) algorithm() func(*call) error {
 
 // choose is the algorithm of a list for c.
 func (c *call) choose(list []algorithm) func(*call) error {
-	for _, a := range list {
-		if a.suits(c) {
+	n, last := c.bytes(), len(list)-1
+	for i := range list[:last] {
+		a := &list[i]
+		if n <= a.most && c.size() <= a.ranks && a.usable(c) {
 			return a.run
 		}
 	}
-	return list[len(list)-1].run
+	return list[last].run
 }
 
-func (a *algorithm) suits(c *call) bool {
-	return c.size() <= a.ranks && c.bytes() <= a.most && (a.name != byHosts || c.g.layout.usable(c))
+// usable reports whether the members of the Group are where a is meant for.
+func (a *algorithm) usable(c *call) bool {
+	switch a.name {
+	case byHosts:
+		return c.g.layout.usable(c)
+	case bySwap:
+		return c.g.near
+	}
+	return true
 }
 
 // Environment names the variable that sets rules: a list with commas of check, and of algorithms

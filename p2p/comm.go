@@ -128,6 +128,11 @@ func (c *Comm) Recv(ctx context.Context, src int, tag Tag, buf []byte) (Status, 
 		return c.refuseRecv(ctx, src, tag)
 	}
 	st, err := c.w.eng.Recv(ctx, int(from), want, mask, buf)
+	return c.received(src, tag, st, err)
+}
+
+// received is the engine's outcome of a receive as the program gets it.
+func (c *Comm) received(src int, tag Tag, st progress.Status, err error) (Status, error) {
 	if err != nil {
 		return failedStatus(st, c.group, err), opError(opRecv, src, tag, c.group, err)
 	}

@@ -27,6 +27,17 @@ func (c *Comm) Sendrecv(ctx context.Context, dst int, stag Tag, sbuf []byte, src
 	if progress.Overlap(sbuf, rbuf) {
 		sbuf = bytes.Clone(sbuf)
 	}
+	from, known := c.source(src)
+	if want, mask, ok := c.want(from, rtag); known && ok && dst != ProcNull {
+		if st, ok, err := c.w.eng.Sendrecv(ctx, c.group.world(dst), c.pack(stag), sbuf, int(from), want, mask, rbuf); ok {
+			return c.received(src, rtag, st, err)
+		}
+	}
+	return c.sendrecvSlow(ctx, dst, stag, sbuf, src, rtag, rbuf)
+}
+
+// sendrecvSlow is Sendrecv where the send may have to wait, or has no peer, or the receive has none.
+func (c *Comm) sendrecvSlow(ctx context.Context, dst int, stag Tag, sbuf []byte, src int, rtag Tag, rbuf []byte) (Status, error) {
 	r := c.Irecv(src, rtag, rbuf)
 	if r.r.BornFailed() { // of its arguments: nothing is sent then
 		return r.Wait(ctx)

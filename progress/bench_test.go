@@ -2,6 +2,7 @@ package progress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -68,6 +69,13 @@ var paths = map[string]func(ctx context.Context, e *Engine, buf []byte) error{
 			return err
 		}
 		_, err := e.Recv(ctx, 0, 1, exact, buf)
+		return err
+	},
+	"sendrecv": func(ctx context.Context, e *Engine, buf []byte) error {
+		_, ok, err := e.Sendrecv(ctx, 0, 1, buf, 0, 1, exact, buf)
+		if !ok {
+			return errors.New("the send has not ended at once")
+		}
 		return err
 	},
 	"unexpected": func(ctx context.Context, e *Engine, buf []byte) error {

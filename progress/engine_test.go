@@ -415,3 +415,27 @@ func TestDump(t *testing.T) {
 		require.True(t, strings.Contains(b.String(), want), "%q not in\n%s", want, b.String())
 	}
 }
+
+// TestSendrecv: where the send ends at once both are done, whatever waits already for the receive;
+// else neither is begun.
+func TestSendrecv(t *testing.T) {
+	for _, size := range []int{0, 8, 300} { // the last one is a rendezvous
+		c := manual(t, 1, fakeOpts{})
+		e, in := c.e[0], make([]byte, 300)
+		first := e.Isend(0, 1, fill(size, 7))
+		c.step()
+		st, ok, err := e.Sendrecv(bg, 0, 1, fill(8, 9), 0, 1, exact, in)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, Status{0, 1, int64(size)}, st)
+		require.Equal(t, fill(size, 7), in[:size])
+		c.step()
+		succeeded(t, first)
+
+		_, ok, err = e.Sendrecv(bg, 0, 1, fill(300, 1), 0, 1, exact, in)
+		require.NoError(t, err)
+		require.False(t, ok)
+		require.Equal(t, fill(8, 9), c.take(0, 0, 1), "what was sent before waits still")
+		c.quiet()
+	}
+}

@@ -21,23 +21,35 @@ func (e *Engine) Recv(ctx context.Context, src int, tag, mask uint64, buf []byte
 		return Status{}, err
 	}
 	e.mu.Lock()
+	st, err := e.recvLocked(ctx, src, tag, mask, buf)
+	e.mu.Unlock()
+	return st, err
+}
+
+// Sendrecv is Send and Recv under one hold of the lock. It reports false, and has done nothing,
+// where the send does not end at once.
+func (e *Engine) Sendrecv(ctx context.Context, dst int, stag uint64, sbuf []byte, src int, tag, mask uint64, buf []byte) (st Status, ok bool, err error) {
+	e.mu.Lock()
+	if ok = e.sendNowLocked(dst, stag, sbuf); ok {
+		st, err = e.recvLocked(ctx, src, tag, mask, buf)
+	}
+	e.mu.Unlock()
+	return st, ok, err
+}
+
+func (e *Engine) recvLocked(ctx context.Context, src int, tag, mask uint64, buf []byte) (Status, error) {
 	if m, ok := e.unexp.Match(tag, mask); ok {
 		if !m.Rndv {
-			st, err := e.peers[m.Src].take(m, buf)
-			e.mu.Unlock()
-			return st, err
+			return e.peers[m.Src].take(m, buf)
 		}
 		op := e.newOpLocked(noteRecvCall, src, tag, mask, buf)
 		op.pull(m)
 		if t := e.trace; t != nil && !op.Ended() {
 			t.call(trace.Call, op)
 		}
-		st, err := e.callLocked(ctx, op)
-		e.mu.Unlock()
-		return st, err
+		return e.callLocked(ctx, op)
 	}
 	if err := e.checkRecvLocked(src, tag, mask); err != nil {
-		e.mu.Unlock()
 		return Status{}, err
 	}
 	op := e.newOpLocked(noteRecvCall, src, tag, mask, buf)
@@ -45,9 +57,7 @@ func (e *Engine) Recv(ctx context.Context, src int, tag, mask uint64, buf []byte
 	if t := e.trace; t != nil {
 		t.posted(op, true)
 	}
-	st, err := e.callLocked(ctx, op)
-	e.mu.Unlock()
-	return st, err
+	return e.callLocked(ctx, op)
 }
 
 // Irecv starts a receive. It never blocks.
