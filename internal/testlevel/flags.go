@@ -18,11 +18,12 @@ func FewChecks() {
 	}
 }
 
-// MuchGarbage lets the garbage collector run seldom, unless GOGC says how often: for tests that
-// make much and keep little. TestMain calls it before it runs the tests.
+// MuchGarbage lets the garbage collector run seldom, unless GOGC says how often, or there is a GiB:
+// for tests that make much and keep little. TestMain calls it before it runs the tests.
 func MuchGarbage() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(1000)
+		debug.SetMemoryLimit(1 << 30)
 	}
 }
 
