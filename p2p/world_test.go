@@ -13,12 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 func TestMain(m *testing.M) {
+	testlevel.MuchGarbage()
 	if softtest.NICsByEnvironment() {
 		notOnNICs.SkipTests()
 	}

@@ -18,11 +18,13 @@ func FewChecks() {
 	}
 }
 
-// MuchGarbage lets the garbage collector run seldom, unless GOGC says how often: for tests that
-// make much and keep little. TestMain calls it before it runs the tests.
+// MuchGarbage lets the garbage collector run seldom, unless GOGC says how often, or there is a GiB:
+// for tests that make much and keep little. The race detector gains nothing by it. TestMain calls
+// it before it runs the tests.
 func MuchGarbage() {
-	if os.Getenv("GOGC") == "" {
+	if os.Getenv("GOGC") == "" && !Race {
 		debug.SetGCPercent(1000)
+		debug.SetMemoryLimit(1 << 30)
 	}
 }
 

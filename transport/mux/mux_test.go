@@ -1,7 +1,6 @@
 package mux_test
 
 import (
-	"cmp"
 	"errors"
 	"testing"
 
@@ -53,12 +52,12 @@ func opener(fo softtest.FabricOptions) func(*testing.T, int, transporttest.Optio
 // both opens the transport of a rank: the near device where it reaches the peer, else the other.
 func both(tags bool) transporttest.Opener {
 	return func(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
-		d := dev.(*devices)
+		d, o := dev.(*devices), o.Small()
 		return mux.New(size, sink,
 			func(sink transport.Sink) (transport.Transport, error) {
 				if tags {
 					return tmsrq.New(tmsrq.Config{Device: d.near, Rank: rank, Size: size, MaxEager: o.MaxEager,
-						SRQDepth: cmp.Or(o.SRQDepth, 64), SendDepth: o.SendDepth, MaxTags: cmp.Or(o.MaxTags, 64), Job: "mux"}, sink)
+						SRQDepth: o.SRQDepth, SendDepth: o.SendDepth, MaxTags: o.MaxTags, Job: "mux"}, sink)
 				}
 				return newRC(d.near, rank, size, o, sink)
 			},
@@ -66,9 +65,10 @@ func both(tags bool) transporttest.Opener {
 	}
 }
 
-// newRC opens a transport with few buffers, as those of package rc's tests.
+// newRC opens a transport with few and small buffers.
 func newRC(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
-	return rc.New(rc.Config{Device: dev, Rank: rank, Size: size, MaxEager: o.MaxEager, SRQDepth: cmp.Or(o.SRQDepth, 64),
+	o = o.Small()
+	return rc.New(rc.Config{Device: dev, Rank: rank, Size: size, MaxEager: o.MaxEager, SRQDepth: o.SRQDepth,
 		SendDepth: o.SendDepth, Job: "mux"}, sink)
 }
 

@@ -1,7 +1,6 @@
 package rc_test
 
 import (
-	"cmp"
 	"testing"
 
 	"github.com/tagmatch/tagmatch/internal/testlevel"
@@ -13,11 +12,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
-// newRC opens a transport with few buffers, unless a test chooses them: a default one has 16 MiB of
-// them, which to clear takes longer than most tests. TestLoop takes the defaults.
+// newRC opens a transport with few and small buffers; TestLoop takes the defaults.
 func newRC(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
-	o.SRQDepth = cmp.Or(o.SRQDepth, 64)
-	return newDefault(dev, rank, size, o, sink)
+	return newDefault(dev, rank, size, o.Small(), sink)
 }
 
 func newDefault(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {

@@ -1,7 +1,6 @@
 package tmsrq_test
 
 import (
-	"cmp"
 	"testing"
 
 	"github.com/tagmatch/tagmatch/internal/testlevel"
@@ -16,11 +15,9 @@ import (
 // strict devices check that the transport keeps V11, V13, V14 and V19.
 var strict = softtest.TM{Strict: true}
 
-// newTM opens a transport with few and small buffers, unless a test chooses them: a default one has
-// 48 MiB of them, which to clear takes longer than most tests. TestLoop takes the defaults.
+// newTM opens a transport with few and small buffers; TestLoop takes the defaults.
 func newTM(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
-	o.SRQDepth, o.MaxTags = cmp.Or(o.SRQDepth, 64), cmp.Or(o.MaxTags, 64)
-	return newDefault(dev, rank, size, o, sink)
+	return newDefault(dev, rank, size, o.Small(), sink)
 }
 
 func newDefault(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {

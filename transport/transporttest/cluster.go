@@ -143,8 +143,15 @@ func (c *cluster) closeDevices() {
 // step polls one rank, chosen by the seed.
 func (c *cluster) step() {
 	if r := c.ranks[c.rng.IntN(len(c.ranks))]; !r.closed {
-		_, err := r.Poll()
-		require.NoError(c.t, err, "rank %d polls", r.n)
+		r.poll(c.t)
+	}
+}
+
+// poll must not fail. It is called so often that to ask require each time, which looks at the
+// stack, would take as long as the polls.
+func (r *rank) poll(t *testing.T) {
+	if _, err := r.Poll(); err != nil {
+		require.NoError(t, err, "rank %d polls", r.n)
 	}
 }
 
@@ -160,7 +167,7 @@ func untilWith(t testing.TB, what string, cond func() bool, step func()) {
 	oneP := runtime.GOMAXPROCS(0) == 1
 	for i := 1; !cond(); i++ {
 		step()
-		if i%256 == 0 {
+		if i%64 == 0 {
 			if oneP {
 				// Devices connect in the background, which on one processor needs this goroutine
 				// idle.

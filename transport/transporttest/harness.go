@@ -1,6 +1,7 @@
 package transporttest
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 
@@ -18,6 +19,13 @@ type Options struct {
 	MaxTags   int // as in tmsrq.Config; transports without a device's tag list ignore it
 	MaxOps    int // list operations outstanding, of the devices; 0: the harness's default
 	Seed      uint64
+}
+
+// Small is o with few and small buffers, unless it chooses them. A transport's default ones have up
+// to 48 MiB, which to clear takes longer than most tests. Sizes tests all eager limits.
+func (o Options) Small() Options {
+	o.SRQDepth, o.MaxTags, o.MaxEager = cmp.Or(o.SRQDepth, 64), cmp.Or(o.MaxTags, 64), cmp.Or(o.MaxEager, 8<<10)
+	return o
 }
 
 // Job is the devices of a job, one for each rank.

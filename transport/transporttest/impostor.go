@@ -146,8 +146,7 @@ func (p *impostor) until(what string, cond func() bool) {
 	p.t.Helper()
 	untilWith(p.t, what, cond, func() {
 		p.poll()
-		_, err := p.victim.Poll()
-		require.NoError(p.t, err)
+		p.victim.poll(p.t)
 	})
 }
 

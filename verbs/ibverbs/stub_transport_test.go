@@ -2,7 +2,6 @@ package ibverbs_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"os"
 	"strconv"
@@ -21,13 +20,15 @@ import (
 )
 
 func newRC(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
-	return rc.New(rc.Config{Device: dev, Rank: rank, Size: size, MaxEager: o.MaxEager, SRQDepth: cmp.Or(o.SRQDepth, 64),
+	o = o.Small()
+	return rc.New(rc.Config{Device: dev, Rank: rank, Size: size, MaxEager: o.MaxEager, SRQDepth: o.SRQDepth,
 		SendDepth: o.SendDepth, Job: "stub"}, sink)
 }
 
 func newTM(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
-	return tmsrq.New(tmsrq.Config{Device: dev, Rank: rank, Size: size, MaxEager: o.MaxEager, SRQDepth: cmp.Or(o.SRQDepth, 64),
-		SendDepth: o.SendDepth, MaxTags: cmp.Or(o.MaxTags, 64), Job: "stub"}, sink)
+	o = o.Small()
+	return tmsrq.New(tmsrq.Config{Device: dev, Rank: rank, Size: size, MaxEager: o.MaxEager, SRQDepth: o.SRQDepth,
+		SendDepth: o.SendDepth, MaxTags: o.MaxTags, Job: "stub"}, sink)
 }
 
 // stubHarness is for transports over the stand-in.

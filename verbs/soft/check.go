@@ -27,7 +27,8 @@ import (
 // report it breaks rule poison.
 type checks struct {
 	guard  invariant.Exclusive
-	strict bool // rules that the program breaks are Violations too (Device.Strict)
+	leave  func() // guard.Leave; made once, since each call of the device returns it
+	strict bool   // rules that the program breaks are Violations too (Device.Strict)
 
 	bufs   map[uint64]*openBuf // destinations of requests under way, by address
 	pushes map[uint64]int      // pushes to each buffer, by address
@@ -43,8 +44,10 @@ type openBuf struct {
 }
 
 func newChecks() *checks {
-	return &checks{bufs: map[uint64]*openBuf{}, pushes: map[uint64]int{}, sends: map[*queuePair]*sendChecks{},
+	c := &checks{bufs: map[uint64]*openBuf{}, pushes: map[uint64]int{}, sends: map[*queuePair]*sendChecks{},
 		recvs: map[*recvQueue]map[uint64][]recvCheck{}, tags: map[*tagQueue]*tagChecks{}}
+	c.leave = c.guard.Leave
+	return c
 }
 
 const ownerAdvice = ": a device and all that was made from it have one owner at a time (package verbs): hold one lock around all " +
@@ -66,7 +69,7 @@ func (d *Device) enter(call string) (leave func()) {
 		requireHeld(a.owner, call)
 	}
 	d.inv.guard.Enter(call)
-	return d.inv.guard.Leave
+	return d.inv.leave
 }
 
 // isStrict reports whether rules that the program breaks are Violations.
@@ -82,7 +85,7 @@ func (c *checks) handing() (back func()) {
 // closing begins Close, which needs no lock of Device.Async, and returns the function that ends it.
 func (c *checks) closing() (leave func()) {
 	c.guard.Enter("close_device")
-	return c.guard.Leave
+	return c.leave
 }
 
 // requireHeld panics if the caller does not hold owner. An invariant.Mutex knows its holder; of a

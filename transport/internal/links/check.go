@@ -3,6 +3,7 @@
 package links
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
@@ -68,13 +69,27 @@ func (r *ring) checkPosted(slot uint64) {
 // poison overwrites a message that lies in a slot and was handled.
 func (r *ring) poison(wc *verbs.WC) { invariant.PoisonStart(r.message(wc)) }
 
-// checkFree checks that nobody has written to a bounce buffer since it came back.
-func checkFree(buf []byte) { invariant.RequirePoison(buf, "a free bounce buffer") }
+// poolCheck tells, by slot, which bounce buffers have come back, and are overwritten. The others
+// are as they were made, so that most of their pages are never touched.
+type poolCheck []bool
+
+func (c *poolCheck) init(n int) { *c = make([]bool, n) }
+
+// checkFree checks that nobody has written to a bounce buffer since it came back, or was made.
+func (b *Pool) checkFree(slot uint32) {
+	buf := b.at(uint64(slot))
+	if b.inv[slot] {
+		invariant.RequirePoison(buf, "a free bounce buffer")
+		return
+	}
+	invariant.Check(bytes.Count(buf, []byte{0}) == len(buf), "poison", "bounce buffer %d was written to before its life", slot)
+}
 
 // checkPut checks that a bounce buffer comes back once, and overwrites it.
 func (b *Pool) checkPut(slot uint32) {
 	invariant.Check(!slices.Contains(b.free, slot), "once", "bounce buffer %d comes back twice", slot)
-	invariant.PoisonStart(b.at(slot))
+	invariant.PoisonStart(b.at(uint64(slot)))
+	b.inv[slot] = true
 }
 
 // checkDereg checks that a region is deregistered once.

@@ -26,7 +26,8 @@ func TestCheckRing(t *testing.T) {
 	require.NotPanics(t, func() { invariant.RequirePoison(msg, "it") })
 }
 
-// TestCheckBounce: a bounce buffer is returned once, and nothing writes to it while it is free.
+// TestCheckBounce: a bounce buffer is returned once, and nothing writes to it while it is free,
+// whether it was used before or not.
 func TestCheckBounce(t *testing.T) {
 	tr, _ := selfSender(t)
 	slot, buf, ok := tr.bounce.Get()
@@ -34,6 +35,9 @@ func TestCheckBounce(t *testing.T) {
 	tr.bounce.Put(slot)
 	invarianttest.Violates(t, "once", func() { tr.bounce.Put(slot) })
 	buf[0] = 1
+	invarianttest.Violates(t, "poison", func() { tr.bounce.Get() })
+	never := tr.bounce.free[len(tr.bounce.free)-1]
+	tr.bounce.at(uint64(never))[7] = 1
 	invarianttest.Violates(t, "poison", func() { tr.bounce.Get() })
 }
 

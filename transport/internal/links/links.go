@@ -148,7 +148,7 @@ func (l *Links) openWith(c *Config) (err error) {
 	}
 	// As much again is to be left, for connections and long messages. Only registering it tells: a
 	// limit counts the same pages twice, and what others have locked is not known here.
-	mr, err := l.pd.RegMR(l.ring.slab, 0)
+	mr, err := l.pd.RegMR(l.ring.mem, 0)
 	if err != nil {
 		return err
 	}

@@ -1,32 +1,25 @@
 package links
 
-import (
-	"fmt"
-
-	"github.com/tagmatch/tagmatch/verbs"
-)
+import "github.com/tagmatch/tagmatch/verbs"
 
 // Pool is registered bounce buffers of one size, for data that the device cannot take from, or
-// receive into, the caller's memory. They are one allocation, whose pages are touched only when
-// used. A buffer belongs to the caller of Get until Put, which must not be called before the device
-// is done with it.
+// receive into, the caller's memory. A buffer belongs to the caller of Get until Put, which must
+// not be called before the device is done with it.
 type Pool struct {
-	mr   verbs.MR // of slab; nil: not open
-	slab []byte   // the buffers, by slot
-	size int      // of a buffer, bytes
+	slab
 	free []uint32 // free slots, the last is the next to be used
+	inv  poolCheck
 }
 
 // Open allocates n buffers of size bytes and registers them with access.
 func (b *Pool) Open(pd verbs.PD, n, size int, access verbs.AccessFlags) error {
-	b.size, b.slab = size, make([]byte, n*size)
-	mr, err := pd.RegMR(b.slab, access)
-	if err != nil {
-		return fmt.Errorf("bounce buffers, %d of %d bytes: %w", n, size, err)
+	if err := b.slab.open(pd, "bounce buffers", n, size, access); err != nil {
+		return err
 	}
-	b.mr = mr
-	for i := range n {
-		b.Put(uint32(n - 1 - i))
+	b.inv.init(n)
+	b.free = make([]uint32, n)
+	for i := range b.free {
+		b.free[i] = uint32(n - 1 - i)
 	}
 	return nil
 }
@@ -41,15 +34,8 @@ func (b *Pool) Get() (slot uint32, buf []byte, ok bool) {
 	}
 	slot = b.free[len(b.free)-1]
 	b.free = b.free[:len(b.free)-1]
-	buf = b.at(slot)
-	checkFree(buf)
-	return slot, buf, true
-}
-
-// at returns the buffer in a slot.
-func (b *Pool) at(slot uint32) []byte {
-	off := int(slot) * b.size
-	return b.slab[off : off+b.size : off+b.size]
+	b.checkFree(slot)
+	return slot, b.at(uint64(slot)), true
 }
 
 // Put frees the buffer in a slot.
@@ -61,10 +47,6 @@ func (b *Pool) Put(slot uint32) {
 // Region is the memory region of the buffers, nil if the pool is not open.
 func (b *Pool) Region() verbs.MR { return b.mr }
 
-// Close deregisters the buffers, if the pool is open. The device must be done with all of them.
-func (b *Pool) Close() error {
-	if b.mr == nil {
-		return nil
-	}
-	return b.mr.Dereg()
-}
+// Close deregisters and frees the buffers, if the pool is open. The device must be done with all of
+// them.
+func (b *Pool) Close() error { return b.slab.close() }

@@ -6,17 +6,14 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// ring is the receive buffers of the SRQ: one registered allocation, cut into slots. Its pages are
-// touched only when used, and never where the device lends what it received (verbs.WC.Data). A slot
-// belongs to the device from post to its completion, which names it by its WRID, then to the
-// transport until the next post.
+// ring is the receive buffers of the SRQ, which nobody touches where the device lends what it
+// received (verbs.WC.Data). A slot belongs to the device from post to its completion, which names
+// it by its WRID, then to the transport until the next post.
 type ring struct {
+	slab
 	srq   verbs.SRQ
-	mr    verbs.MR // of slab; nil: not open
-	slab  []byte   // the buffers, by slot
-	size  int      // of a slot, bytes
-	batch int      // slots that are posted at once
-	n     int      // slots in wrs that are still to be posted, fewer than batch
+	batch int // slots that are posted at once
+	n     int // slots in wrs that are still to be posted, fewer than batch
 	wrs   [repostBatch]verbs.RecvWR
 	sgs   [repostBatch]verbs.SGE // of wrs
 	inv   ringCheck
@@ -27,16 +24,16 @@ const repostBatch = 32
 
 // open registers depth buffers of size bytes in pd and posts them to srq.
 func (r *ring) open(pd verbs.PD, srq verbs.SRQ, depth, size int) (err error) {
-	r.srq, r.slab, r.size, r.batch = srq, make([]byte, depth*size), size, min(repostBatch, max(1, depth/4))
+	if err = r.slab.open(pd, "receive buffers", depth, size, verbs.AccessLocalWrite); err != nil {
+		return err
+	}
+	r.srq, r.batch = srq, min(repostBatch, max(1, depth/4))
 	r.inv.init(depth)
 	for i := range r.wrs {
 		r.wrs[i].SGList = r.sgs[i : i+1 : i+1]
 		if i+1 < len(r.wrs) {
 			r.wrs[i].Next = &r.wrs[i+1]
 		}
-	}
-	if r.mr, err = pd.RegMR(r.slab, verbs.AccessLocalWrite); err != nil {
-		return fmt.Errorf("receive buffers, %d of %d bytes: %w", depth, size, err)
 	}
 	for i := range r.sgs {
 		r.sgs[i].LKey = r.mr.LKey()
@@ -49,12 +46,6 @@ func (r *ring) open(pd verbs.PD, srq verbs.SRQ, depth, size int) (err error) {
 		}
 	}
 	return r.flush()
-}
-
-// at returns the buffer in a slot.
-func (r *ring) at(slot uint64) []byte {
-	off := int(slot) * r.size
-	return r.slab[off : off+r.size : off+r.size]
 }
 
 // message returns what a receive has got, where the device lends it, or in its slot; nil where the
@@ -90,12 +81,4 @@ func (r *ring) flush() error {
 		return fmt.Errorf("posting receive buffers: %w", err)
 	}
 	return nil
-}
-
-// close deregisters the memory, if the ring is open. The SRQ must be destroyed before.
-func (r *ring) close() error {
-	if r.mr == nil {
-		return nil
-	}
-	return r.mr.Dereg()
 }
