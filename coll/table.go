@@ -26,10 +26,10 @@ const (
 	bySwap  = "swap"
 )
 
-// mostSwap bytes, and ranksSwap, are up to where one wait is worth more than the fewest messages: among
-// ranks that share a processor each wait is a switch of processes. mostDoubled are up to where the
-// fewest messages are worth more than the fewest bytes, and fewRanks up to where halving, with fewer
-// messages than direct algorithms, is no faster.
+// mostSwap bytes, and ranksSwap, are up to where one wait is worth more than the fewest messages:
+// among ranks that share a processor each wait is a switch of processes. mostDoubled are up to
+// where the fewest messages are worth more than the fewest bytes, and fewRanks up to where halving,
+// with fewer messages than direct algorithms, is no faster.
 const (
 	mostSwap    = 512
 	ranksSwap   = 8

@@ -36,7 +36,7 @@ func (c *Comm) Sendrecv(ctx context.Context, dst int, stag Tag, sbuf []byte, src
 	return c.sendrecvSlow(ctx, dst, stag, sbuf, src, rtag, rbuf)
 }
 
-// sendrecvSlow is Sendrecv where the send may have to wait, or has no peer, or the receive has none.
+// sendrecvSlow is Sendrecv where the send may have to wait, or where it or the receive has no peer.
 func (c *Comm) sendrecvSlow(ctx context.Context, dst int, stag Tag, sbuf []byte, src int, rtag Tag, rbuf []byte) (Status, error) {
 	r := c.Irecv(src, rtag, rbuf)
 	if r.r.BornFailed() { // of its arguments: nothing is sent then

@@ -77,9 +77,9 @@ func (d *device) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
 	return c, nil
 }
 
-// Drain polls up to 32 completions in one crossing. Fewer than were asked for: there are no more. It
-// keeps what comes behind a Stop. A completion that libibverbs does not know ends the queue, as a
-// poll that fails does.
+// Drain polls up to 32 completions in one crossing. Fewer than were asked for: there are no more.
+// It keeps what comes behind a Stop. A completion that libibverbs does not know ends the queue, as
+// a poll that fails does.
 func (c *compQueue) Drain(h verbs.Handler, most int) (int, error) {
 	if c.obj == 0 {
 		return 0, fail("poll_cq", syscall.EINVAL, "the completion queue is destroyed")

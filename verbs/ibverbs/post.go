@@ -63,7 +63,7 @@ var sendable = func() (t [16]uint64) {
 	return t
 }()
 
-// sendable reports whether the device takes requests with the opcode, flags and entries of this one.
+// sendable reports whether the device takes requests with opcode, flags and entries of this one.
 func (q *queuePair) sendable(wr *verbs.SendWR) bool {
 	return wr.Opcode < verbs.SendOpcode(len(sendable)) && (uint64(wr.Flags)|doable)&^sendable[wr.Opcode] == 0 &&
 		len(wr.SGList) <= int(q.init.Cap.MaxSendSGE)

@@ -40,8 +40,8 @@ func (l *Links) sendBig(to int, appCtx uint32, tag uint64, payload []byte) error
 }
 
 // post posts a request with the next sequence number, signalled if too many before it were not, so
-// that slots become free. id is the kind of its WRID and its slot. The caller has checked that there
-// is room.
+// that slots become free. id is the kind of its WRID and its slot. The caller has checked that
+// there is room.
 func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags) error {
 	seq := p.posted
 	if seq-p.signalled >= l.budget.every-1 {
