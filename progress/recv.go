@@ -17,39 +17,46 @@ const AnySource = -1
 // Recv takes the oldest message that matches into buf. When ctx ends first the receive is
 // cancelled; the call returns once the buffer is free, with ctx's error if no message was faster.
 func (e *Engine) Recv(ctx context.Context, src int, tag, mask uint64, buf []byte) (Status, error) {
-	if err := ctx.Err(); err != nil {
-		return Status{}, err
-	}
-	e.mu.Lock()
-	st, err := e.recvLocked(ctx, src, tag, mask, buf)
-	e.mu.Unlock()
-	return st, err
+	return e.recv(ctx, src, tag, mask, buf, false)
 }
 
 // Sendrecv is Send and Recv under one hold of the lock. It reports false, and has done nothing,
 // where the send does not end at once.
 func (e *Engine) Sendrecv(ctx context.Context, dst int, stag uint64, sbuf []byte, src int, tag, mask uint64, buf []byte) (st Status, ok bool, err error) {
 	e.mu.Lock()
-	if ok = e.sendNowLocked(dst, stag, sbuf); ok {
-		st, err = e.recvLocked(ctx, src, tag, mask, buf)
+	if !e.sendNowLocked(dst, stag, sbuf) {
+		e.mu.Unlock()
+		return st, false, nil
 	}
-	e.mu.Unlock()
-	return st, ok, err
+	st, err = e.recv(ctx, src, tag, mask, buf, true)
+	return st, true, err
 }
 
-func (e *Engine) recvLocked(ctx context.Context, src int, tag, mask uint64, buf []byte) (Status, error) {
+// recv is Recv, by a caller that holds the lock or does not. It lets go of it either way.
+func (e *Engine) recv(ctx context.Context, src int, tag, mask uint64, buf []byte, held bool) (Status, error) {
+	if !held {
+		if err := ctx.Err(); err != nil {
+			return Status{}, err
+		}
+		e.mu.Lock()
+	}
 	if m, ok := e.unexp.Match(tag, mask); ok {
 		if !m.Rndv {
-			return e.peers[m.Src].take(m, buf)
+			st, err := e.peers[m.Src].take(m, buf)
+			e.mu.Unlock()
+			return st, err
 		}
 		op := e.newOpLocked(noteRecvCall, src, tag, mask, buf)
 		op.pull(m)
 		if t := e.trace; t != nil && !op.Ended() {
 			t.call(trace.Call, op)
 		}
-		return e.callLocked(ctx, op)
+		st, err := e.callLocked(ctx, op)
+		e.mu.Unlock()
+		return st, err
 	}
 	if err := e.checkRecvLocked(src, tag, mask); err != nil {
+		e.mu.Unlock()
 		return Status{}, err
 	}
 	op := e.newOpLocked(noteRecvCall, src, tag, mask, buf)
@@ -57,7 +64,9 @@ func (e *Engine) recvLocked(ctx context.Context, src int, tag, mask uint64, buf 
 	if t := e.trace; t != nil {
 		t.posted(op, true)
 	}
-	return e.callLocked(ctx, op)
+	st, err := e.callLocked(ctx, op)
+	e.mu.Unlock()
+	return st, err
 }
 
 // Irecv starts a receive. It never blocks.

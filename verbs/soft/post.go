@@ -11,6 +11,17 @@ func (q *queuePair) PostSend(wr *verbs.SendWR) (bad *verbs.SendWR, err error) {
 	if invariant.Enabled {
 		defer q.d.enter("post_send")()
 	}
+	if wr == nil || wr.Next != nil || !q.sendNow(wr, nil) {
+		bad, err = q.postChain(wr)
+	}
+	if q.d.armed {
+		q.d.posted()
+	}
+	return bad, err
+}
+
+// postChain is PostSend of any chain, from the first request on that does not go at once by itself.
+func (q *queuePair) postChain(wr *verbs.SendWR) (bad *verbs.SendWR, err error) {
 	if wr != nil && wr.Next != nil {
 		if to, ok := q.link.(wire.Holder); ok {
 			wr = q.sendTogether(wr, to)
@@ -20,15 +31,11 @@ func (q *queuePair) PostSend(wr *verbs.SendWR) (bad *verbs.SendWR, err error) {
 		if q.sendNow(wr, nil) {
 			continue
 		}
-		if err = q.postSlow(wr); err != nil {
-			bad = wr
-			break
+		if err := q.postSlow(wr); err != nil {
+			return wr, err
 		}
 	}
-	if q.d.armed {
-		q.d.posted()
-	}
-	return bad, err
+	return nil, nil
 }
 
 // sendTogether sends the first requests of a chain, as many as the link shows its peer together,
