@@ -34,9 +34,9 @@
 // # Results
 //
 // The same input gives the same bits on all members, and in each run with as many ranks on as many
-// hosts: the order in which operands are combined depends on the number of members, on which of
-// them share a host, and on the algorithm, never on which message came first. Operations that do
-// not commute combine in the order of ranks.
+// hosts over the same devices: the order in which operands are combined depends on the number of
+// members, on which of them share a host, on whether all share memory, and on the algorithm, never
+// on which message came first. Operations that do not commute combine in the order of ranks.
 //
 // # Errors and losses
 //
@@ -53,7 +53,7 @@
 //
 // # Algorithms
 //
-// The algorithm is chosen by operation, length, number of members and hosts. TAGMATCH_COLL sets
-// others, for tests and measurements: TAGMATCH_COLL=allreduce:direct,bcast:tree. It must be the
-// same on all ranks.
+// The algorithm is chosen by operation, length, number of members, hosts, and whether all members
+// share memory. TAGMATCH_COLL sets others, for tests and measurements:
+// TAGMATCH_COLL=allreduce:direct,bcast:tree. It must be the same on all ranks.
 package coll

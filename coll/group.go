@@ -20,7 +20,7 @@ type Group struct {
 	_      noCopy
 	comm   *p2p.Comm
 	layout layout
-	near   bool // all members have shared memory; all know the same
+	near   bool // all members have seen shared memory only; all know the same
 	rules  rules
 
 	mu     sync.Mutex

@@ -43,31 +43,39 @@ var waits = map[string]func(ctx context.Context, g *coll.Group) error{
 // TestGivingUp: a member whose context ends breaks the Group for all, who learn which one and why.
 func TestGivingUp(t *testing.T) {
 	for name, operation := range waits {
-		t.Run(name, func(t *testing.T) {
-			each(t, 5, func(g *coll.Group, w *p2p.World) {
-				assert.NoError(t, operation(background, g))
-				assert.NoError(t, w.Comm().Barrier(background)) // the first call is over for all
-				switch g.Rank() {
-				case 0: // all others wait for it
-					_, err := w.Comm().Recv(background, 3, 1, nil)
-					assert.NoError(t, err)
-				case 3:
-					ctx, end := context.WithTimeout(background, 20*time.Millisecond)
-					defer end()
-					assert.ErrorIs(t, operation(ctx, g), context.DeadlineExceeded)
-					err := coll.Barrier(background, g)
-					assert.ErrorIs(t, err, p2p.ErrRevoked, "the Group stays broken")
-					assert.NotErrorIs(t, err, context.DeadlineExceeded, "this call has no deadline")
-					assert.NoError(t, w.Comm().Send(background, 0, 1, nil))
-					return
-				}
-				err := operation(background, g)
-				assert.ErrorIs(t, err, p2p.ErrRevoked)
-				assert.ErrorContains(t, err, "rank 3")
-				assert.ErrorContains(t, err, context.DeadlineExceeded.Error())
-			})
-		})
+		givingUp(t, name, operation)
 	}
+	t.Setenv(coll.Environment, "barrier:dissemination,allreduce:doubling")
+	for name, operation := range waits {
+		givingUp(t, name+" in rounds", operation)
+	}
+}
+
+func givingUp(t *testing.T, name string, operation func(context.Context, *coll.Group) error) {
+	t.Run(name, func(t *testing.T) {
+		each(t, 5, func(g *coll.Group, w *p2p.World) {
+			assert.NoError(t, operation(background, g))
+			assert.NoError(t, w.Comm().Barrier(background)) // the first call is over for all
+			switch g.Rank() {
+			case 0: // all others wait for it
+				_, err := w.Comm().Recv(background, 3, 1, nil)
+				assert.NoError(t, err)
+			case 3:
+				ctx, end := context.WithTimeout(background, 20*time.Millisecond)
+				defer end()
+				assert.ErrorIs(t, operation(ctx, g), context.DeadlineExceeded)
+				err := coll.Barrier(background, g)
+				assert.ErrorIs(t, err, p2p.ErrRevoked, "the Group stays broken")
+				assert.NotErrorIs(t, err, context.DeadlineExceeded, "this call has no deadline")
+				assert.NoError(t, w.Comm().Send(background, 0, 1, nil))
+				return
+			}
+			err := operation(background, g)
+			assert.ErrorIs(t, err, p2p.ErrRevoked)
+			assert.ErrorContains(t, err, "rank 3")
+			assert.ErrorContains(t, err, context.DeadlineExceeded.Error())
+		})
+	})
 }
 
 // TestCloseUnderWay: Close ends an operation under way on all members.

@@ -13,8 +13,8 @@ import (
 // src may be ProcNull. If ctx ends first both are cancelled. If the send fails the receive is
 // cancelled, and the error is that of the send; the message may have been received by then.
 //
-// sbuf and rbuf may be the same slice, or overlap: then the sent bytes are copied first, at the
-// cost of an allocation of len(sbuf).
+// sbuf and rbuf may be the same slice, or overlap: then bytes that cannot be sent at once are copied
+// first, at the cost of an allocation of len(sbuf).
 func (c *Comm) Sendrecv(ctx context.Context, dst int, stag Tag, sbuf []byte, src int, rtag Tag, rbuf []byte) (Status, error) {
 	if uint(dst) >= c.ranks() || stag > MaxCommTag || ctx == nil {
 		if err := c.refuseSend(ctx, dst, stag); err != nil {
@@ -23,9 +23,6 @@ func (c *Comm) Sendrecv(ctx context.Context, dst int, stag Tag, sbuf []byte, src
 	}
 	if err := ctx.Err(); err != nil {
 		return nothing, opError(opSend, dst, stag, c.group, err)
-	}
-	if progress.Overlap(sbuf, rbuf) {
-		sbuf = bytes.Clone(sbuf)
 	}
 	from, known := c.source(src)
 	if want, mask, ok := c.want(from, rtag); known && ok && dst != ProcNull {
@@ -38,6 +35,9 @@ func (c *Comm) Sendrecv(ctx context.Context, dst int, stag Tag, sbuf []byte, src
 
 // sendrecvSlow is Sendrecv where the send may have to wait, or where it or the receive has no peer.
 func (c *Comm) sendrecvSlow(ctx context.Context, dst int, stag Tag, sbuf []byte, src int, rtag Tag, rbuf []byte) (Status, error) {
+	if progress.Overlap(sbuf, rbuf) {
+		sbuf = bytes.Clone(sbuf)
+	}
 	r := c.Irecv(src, rtag, rbuf)
 	if r.r.BornFailed() { // of its arguments: nothing is sent then
 		return r.Wait(ctx)

@@ -127,6 +127,9 @@ type QuietMR interface {
 	// Quiet has peers begin no more copies to the region, and reports whether none is in the middle
 	// of one. A peer that is stopped may stay there for any time. READs go on, by this process.
 	Quiet() bool
+	// Kept reports whether a peer may write to the memory for ever, as a queue pair was destroyed,
+	// or reset, with EBUSY. It says so until Dereg.
+	Kept() bool
 }
 
 // CompChannel is a completion event channel.

@@ -58,7 +58,7 @@ func floodedRole(ctx context.Context, w *p2p.World) error {
 func TestStrangers(t *testing.T) {
 	ways := []string{"idle", "slow", "garbage", "half", "huge", "recorded", "connects"}
 	if !testlevel.CI() { // what other builds look for shows with few of them
-		ways = []string{"slow", "recorded", "connects"}
+		ways = []string{"slow", "garbage", "recorded", "connects"}
 	}
 	for _, how := range ways {
 		t.Run(how, func(t *testing.T) {

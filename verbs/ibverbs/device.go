@@ -82,7 +82,7 @@ func (p *port) limits() (verbs.DeviceAttr, error) {
 	return verbs.DeviceAttr{
 		MaxQP: int(o.MaxQP), MaxQPWR: int(o.MaxQPWR), MaxSGE: int(min(o.MaxSGE, o.MaxSRQSGE, maxSGE)),
 		MaxCQ: int(o.MaxCQ), MaxCQE: int(o.MaxCQE),
-		MaxSRQ: int(o.MaxSRQ), MaxSRQWR: int(o.MaxSRQWR), SRQSGE: int(o.MaxSRQSGE),
+		MaxSRQ: int(o.MaxSRQ), MaxSRQWR: int(o.MaxSRQWR), SRQSGE: int(min(o.MaxSRQSGE, o.MaxSGE, maxSGE)),
 		MaxMR: int(o.MaxMR), MaxMsgSize: uint64(p.mem.port.MaxMsgSz),
 		MaxQPRdAtom: int(min(o.MaxQPRdAtom, 255)), MaxQPInitRdAtom: int(min(o.MaxQPInitRdAtom, 255)),
 		MaxMTU: verbs.MTU(p.mem.port.ActiveMTU),

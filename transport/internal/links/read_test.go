@@ -14,7 +14,10 @@ type copied struct {
 	busy  bool // the peer is in the middle of a copy
 	asked int
 	gone  bool
+	kept  bool
 }
+
+func (m *copied) Kept() bool { return m.kept }
 
 func (m *copied) Quiet() bool { m.asked++; return !m.busy }
 

@@ -35,16 +35,23 @@ func (s *slab) at(slot uint64) []byte {
 	return s.mem[off : off+s.size : off+s.size]
 }
 
-// close deregisters and frees the buffers, if they are open. The device must be done with them;
-// what it refuses to deregister it may go on using, and stays.
+// close deregisters and frees the buffers, if they are open. The device must be done with them.
+// What it refuses to deregister, and what a peer may still write to, stays for ever.
 func (s *slab) close() error {
 	if s.mem == nil {
 		return nil
+	}
+	kept := false
+	if mr, ok := s.mr.(verbs.QuietMR); ok {
+		kept = mr.Kept()
 	}
 	if err := s.mr.Dereg(); err != nil {
 		return err
 	}
 	mem := s.mem
-	s.mem = nil
+	*s = slab{}
+	if kept {
+		return nil
+	}
 	return freeMemory(mem)
 }

@@ -60,6 +60,7 @@ func (t *Table) Retain(key uint32) {
 		kept.Lock()
 		defer kept.Unlock()
 		kept.bufs = append(kept.bufs, r.buf)
+		r.kept = true
 	}
 }
 
@@ -95,6 +96,7 @@ type Region struct {
 	addr   uint64
 	buf    []byte
 	share  *Share // that buf lies in, or nil
+	kept   bool   // see Table.Retain
 	pin    runtime.Pinner
 }
 
@@ -125,6 +127,9 @@ func (r *Region) Dereg() error {
 func (r *Region) Quiet() bool {
 	return r.key == 0 || r.domain == nil || r.domain.Quiet == nil || r.domain.Quiet(r.key)
 }
+
+// Kept implements verbs.QuietMR.
+func (r *Region) Kept() bool { return r.kept }
 
 // Domain is the part of a protection domain that its regions need.
 type Domain struct {
@@ -295,7 +300,7 @@ func (t *Table) Remove(rkey uint32) {
 	if o.next>>IndexBits == 0 { // with generation 0 the key of slot 0 would be 0
 		o.next += 1 << IndexBits
 	}
-	r.key, r.buf, r.domain = 0, nil, nil
+	r.key, r.buf, r.domain, r.kept = 0, nil, nil, false
 	if r.share != nil {
 		r.share.users--
 		r.share = nil
