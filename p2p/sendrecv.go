@@ -13,8 +13,8 @@ import (
 // src may be ProcNull. If ctx ends first both are cancelled. If the send fails the receive is
 // cancelled, and the error is that of the send; the message may have been received by then.
 //
-// sbuf and rbuf may be the same slice, or overlap: then bytes that cannot be sent at once are copied
-// first, at the cost of an allocation of len(sbuf).
+// sbuf and rbuf may be the same slice, or overlap: then bytes that cannot be sent at once are
+// copied first, at the cost of an allocation of len(sbuf).
 func (c *Comm) Sendrecv(ctx context.Context, dst int, stag Tag, sbuf []byte, src int, rtag Tag, rbuf []byte) (Status, error) {
 	if uint(dst) >= c.ranks() || stag > MaxCommTag || ctx == nil {
 		if err := c.refuseSend(ctx, dst, stag); err != nil {
