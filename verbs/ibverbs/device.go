@@ -79,10 +79,11 @@ func (p *port) limits() (verbs.DeviceAttr, error) {
 		return verbs.DeviceAttr{}, p.named(fail("query_device", syscall.EOPNOTSUPP, "the device has no shared receive queues, which this library needs"), "")
 	}
 	tm, why, err := p.tagMatching(&a.TM)
+	sges := int(min(o.MaxSGE, o.MaxSRQSGE, maxSGE)) // CreateSRQ refuses more than MaxSGE
 	return verbs.DeviceAttr{
-		MaxQP: int(o.MaxQP), MaxQPWR: int(o.MaxQPWR), MaxSGE: int(min(o.MaxSGE, o.MaxSRQSGE, maxSGE)),
+		MaxQP: int(o.MaxQP), MaxQPWR: int(o.MaxQPWR), MaxSGE: sges,
 		MaxCQ: int(o.MaxCQ), MaxCQE: int(o.MaxCQE),
-		MaxSRQ: int(o.MaxSRQ), MaxSRQWR: int(o.MaxSRQWR), SRQSGE: int(min(o.MaxSRQSGE, o.MaxSGE, maxSGE)),
+		MaxSRQ: int(o.MaxSRQ), MaxSRQWR: int(o.MaxSRQWR), SRQSGE: sges,
 		MaxMR: int(o.MaxMR), MaxMsgSize: uint64(p.mem.port.MaxMsgSz),
 		MaxQPRdAtom: int(min(o.MaxQPRdAtom, 255)), MaxQPInitRdAtom: int(min(o.MaxQPInitRdAtom, 255)),
 		MaxMTU: verbs.MTU(p.mem.port.ActiveMTU),

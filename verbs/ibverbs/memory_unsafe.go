@@ -10,8 +10,8 @@ import (
 // batch is how many requests are posted, and completions polled, in one call.
 const batch = 32
 
-// maxSGE is the most entries of a request, and maxInline the most bytes of its inline payload: the
-// limits of known devices, and 512.
+// maxSGE is the most entries of a request, and maxInline the most bytes of its inline payload,
+// whatever the device has.
 const (
 	maxSGE    = 32
 	maxInline = 512
